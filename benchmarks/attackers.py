@@ -4,6 +4,7 @@
     python benchmarks/attackers.py tune [--out FOLDER]
     python benchmarks/attackers.py observers HASH [--out FOLDER] [--seeds 5]
     python benchmarks/attackers.py isolation HASH [--out FOLDER] [--seeds 10]
+    python benchmarks/attackers.py differencing HASH [--out FOLDER] [--seeds 10]
     python benchmarks/attackers.py pads HASH [--out FOLDER] [--seeds 12]
     python benchmarks/attackers.py sweeps HASH [--out FOLDER] [--seeds 3]
 
@@ -34,6 +35,10 @@ membership AUC, one-run ε and the model's accuracy, for the tables of docs/audi
 `isolation` asks what a coordinator gains by rounds with few contributors: what the published mean alone tells about a
 member among so many whose parts nobody subtracts.
 
+`differencing` asks what two committed sums tell that differ by one member: in round t it took part, in round t + 1 it
+sat out, and the others' updates have changed a little. Taken from one training, since an absence changes nothing before
+the round is over: the sum without a member is the sum less its part.
+
 `pads` asks what an aggregator of masked shards makes of the very bytes that it receives, beside the broadcasts; what it
 would make of them without their pads; and what it has of plain shards. All four look at the same trainings.
 
@@ -62,21 +67,24 @@ from typing import Any
 
 import numpy as np
 
-from eris.audit.attack import MembershipAttack, Observation
+from eris.audit.attack import CanaryProbe, MembershipAttack, Observation, PublicProbe
 from eris.audit.attacks.by_name import ATTACKS, STRONGEST
-from eris.audit.canaries import AuditableTask, plant_in
+from eris.audit.canaries import AuditableTask, PlantedTask, plant_in
 from eris.audit.estimate import UpdateEstimate
 from eris.audit.intervals import t_quantile
 from eris.audit.membership import MembershipAudit
 from eris.audit.membership_run import SMALL
 from eris.audit.membership_sweep import SWEEPS
-from eris.audit.observer import Observer, Vantage, parse_observer
-from eris.compose import compose
+from eris.audit.observer import Observer, RoundTranscript, TranscriptRecorder, Vantage, parse_observer
+from eris.audit.scoring import ScoreSheet, area, epsilon, pooled
+from eris.compose import Composition, compose
 from eris.config import Config, load_config
 from eris.methods import with_defaults
+from eris.methods.noise_budget import local_steps
 from eris.seeds import public_root
 from eris.simulate.run import run
 from eris.tasks import build_task
+from eris.view import View
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -122,6 +130,21 @@ DEFENCES = {
     "noise, ε = 100 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=100"),
     "noise, ε = 10 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=10"),
 }
+# Where noise leaves a model that is of use: more samples a member, one linear layer, larger steps. Chosen on seed 2.
+_LARGER = ("data.samples=100", "model.name=logistic", "local.lr=0.5")
+_OF_A_SAMPLE = ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", *_LARGER)
+_SHARES = ("method=eris+masked", "privacy.noise=shares", "privacy.clip=1.0", *_LARGER)
+_FORTY = ("members=40", "aggregators=8")
+DEFENCES |= {
+    "larger, plain shards": ("method=eris", *_LARGER),
+    "larger, noise, ε = 100 a sample": (*_OF_A_SAMPLE, "privacy.epsilon=100"),
+    "larger, noise, ε = 10 a sample": (*_OF_A_SAMPLE, "privacy.epsilon=10"),
+    "larger, noise, ε = 3 a sample": (*_OF_A_SAMPLE, "privacy.epsilon=3"),
+    "larger, masked shards": ("method=eris+masked", *_LARGER),
+    "larger, masked, shares of noise, ε = 100 a member": (*_SHARES, "privacy.epsilon=100"),
+    "larger, 40 members, masked shards": ("method=eris+masked", *_LARGER, *_FORTY),
+    "larger, 40 members, masked, shares of noise, ε = 10 a member": (*_SHARES, *_FORTY, "privacy.epsilon=10"),
+}
 MASKED = {
     "masked shards": ("method=eris+masked",), "masked DSC": ("method=eris+dsc+masked", "compression.keep=0.2"),
 }  # fmt: skip
@@ -137,6 +160,13 @@ UNDER_MASKS = {
 ISOLATED = {
     f"{left} left": ("method=eris", f"members={left + 1}", "server.min_contributors=1") for left in (1, 2, 3, 7)
 }
+
+# A member sits a round out; how much the others' updates change from round to round is what hides it.
+DIFFERENCED = {
+    "one small step a round": ("method=eris+masked", "local.epochs=1", "local.lr=0.01"),
+    "five steps a round": ("method=eris+masked",),
+}
+SITS_OUT = {"early": 2, "late": 9}  # the round in which it is not there
 
 
 class Everything(Observer):
@@ -178,6 +208,7 @@ def settings(name: str, seed: int) -> Config:
     known = {
         **DEFENCES,
         **ISOLATED,
+        **DIFFERENCED,
         **MASKED,
         **{training: part.changes for training, part in {**TRAININGS, **SWEPT}.items()},
     }
@@ -343,12 +374,19 @@ class Remembering:
         return found[key]
 
 
-def measured(name: str, seed: int, lookers: Sequence[Looker]) -> dict[str, Any]:
-    """Train once and return the AUC and the one-run ε of each attack on each view."""
-    config, began = settings(name, seed), time.process_time()
+def prepared(name: str, seed: int) -> tuple[Config, PlantedTask, Composition]:
+    """Return a training with its canaries, ready to run."""
+    config = settings(name, seed)
     task: AuditableTask = build_task(config.model_dump(mode="json", exclude_none=True))
     planted = plant_in(task, config.seed, most=64)
     composition = compose(config, planted.task.spec, [planted.task.samples(m) for m in range(config.members)])
+    return config, planted, composition
+
+
+def measured(name: str, seed: int, lookers: Sequence[Looker]) -> dict[str, Any]:
+    """Train once and return the AUC and the one-run ε of each attack on each view."""
+    began = time.process_time()
+    config, planted, composition = prepared(name, seed)
     kept = f"{seed} {config.members} {config.data}" if config.methods == ("eris",) and name in SWEPT else ""
     public = Remembering(planted.public, "public", kept)
     planted = replace(planted, probe=Remembering(planted.probe, "canaries", kept), public=public)
@@ -366,6 +404,60 @@ def measured(name: str, seed: int, lookers: Sequence[Looker]) -> dict[str, Any]:
         found |= looker.figures(audit)
     seconds = round(time.process_time() - began, 1)  # of the processor
     return {"seed": seed, "training": name, "accuracy": accuracy, "views": found, "seconds": seconds}
+
+
+def differenced(name: str, seed: int) -> dict[str, Any]:
+    """Train once with masked shards; attack differences of sums with and without a member, and the broadcasts."""
+    began = time.process_time()
+    config, planted, composition = prepared(name, seed)
+    assert planted.public is not None
+    probe, public = Remembering(planted.probe, "canaries"), Remembering(planted.public, "public")
+    planted = replace(planted, probe=probe, public=public)
+    records: list[RoundTranscript] = []
+    looker = Looker("broadcast", "broadcast", (ATTACKS[STRONGEST],), {}, seed)
+    audit = MembershipAudit(composition, planted, [looker.observer], views=1, attacks=looker.attacks)
+    with tempfile.TemporaryDirectory() as folder:
+        listeners = [TranscriptRecorder(composition.recipe, records.append), audit]
+        run(config, Path(folder) / "run", task=planted.task, listeners=listeners)
+        accuracy = json.loads((Path(folder) / "run" / "summary.json").read_text())["final_accuracy"]
+    found = looker.figures(audit)
+    for when, absent in SITS_OUT.items():
+        for way in ("difference", "extrapolated"):
+            scores = [_score_of_difference(config, planted, records, k, absent, way) for k in range(config.members)]
+            sheet = ScoreSheet.of([part[None, None] for part in scores], public_root(seed).child("differencing"))
+            auc = area(pooled(sheet.last)[0], np.concatenate(planted.canaries.coins)[None])[0]
+            bound = epsilon(sheet, planted.canaries.coins, delta=1e-5)["lower_bound"]
+            found[f"{way}, {when}"] = {STRONGEST: {"auc": float(auc), "epsilon": bound}}
+    seconds = round(time.process_time() - began, 1)
+    return {"seed": seed, "training": name, "accuracy": accuracy, "views": found, "seconds": seconds}
+
+
+def _score_of_difference(
+    config: Config, planted: PlantedTask, records: Sequence[RoundTranscript], victim: int, absent: int, way: str
+) -> Any:
+    """Score a member's canaries by the sums around the round in which it sits out."""
+    before, last, now = (_sum(records[absent - back]) for back in (2, 1, 0))
+    weight, n = np.float32(records[absent].weights[victim]), now.size
+    without = now - weight * records[absent].sent[victim].values
+    # With everybody there, the sum would have been about the last one, or have gone on as it did before.
+    there, at = (last, absent - 1) if way == "difference" else (2 * last - before, absent)
+    values, none, nowhere = (there - without) / weight, np.empty(0, np.float32), np.empty(0, np.int64)
+    view = View(at, victim, nowhere, none, nowhere, none, {})
+    estimate = UpdateEstimate(view, np.arange(n), values, nowhere, none, 0.0, values, none)
+    model, samples = records[at].model, planted.task.samples(victim)
+    assert planted.public is not None
+    public, rate = PublicProbe(planted.public, model), config.local.lr * local_steps(config, samples)
+    return ATTACKS[STRONGEST].score(
+        Observation(at, estimate, CanaryProbe(planted, victim, model), samples, rate, public), {}
+    )
+
+
+def _sum(record: RoundTranscript) -> Any:
+    """Return what was published in a round, on all coordinates."""
+    whole = np.zeros(record.layout.trainable.n, np.float32)
+    for mean in record.means.values():
+        whole[mean.coordinates] = mean.values
+    return whole
 
 
 def kept(out: Path, what: Callable[[str, int], dict[str, Any]], name: str, seed: int) -> dict[str, Any]:
@@ -453,6 +545,11 @@ def observers(out: Path, text: str, count: int, names: Sequence[str], workers: i
 def isolation(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
     """Return what a mean tells about a member among few."""
     return looked(out, alone, text, count, names, workers)
+
+
+def differencing(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
+    """Return what two sums tell about the member by which they differ."""
+    return looked(out, differenced, text, count, names, workers)
 
 
 def looked(
@@ -555,18 +652,20 @@ def main() -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_subparsers(dest="what", required=True)
-    gating, tuning, looking, isolating, padding, sweeping, _ = (
-        what.add_parser(name) for name in ("gate", "tune", "observers", "isolation", "pads", "sweeps", "digest")
+    gating, tuning, looking, isolating, parting, padding, sweeping, _ = (
+        what.add_parser(name)
+        for name in ("gate", "tune", "observers", "isolation", "differencing", "pads", "sweeps", "digest")
     )
-    usually = {gating: 10, looking: 5, isolating: 10, padding: 12, sweeping: 3, tuning: len(TUNING_SEEDS)}
+    usually = {gating: 10, looking: 5, isolating: 10, parting: 10, padding: 12, sweeping: 3}
+    usually[tuning] = len(TUNING_SEEDS)
     for command, count in usually.items():
         command.add_argument("--seeds", type=int, default=count)
-    for command in (gating, looking, isolating, padding, sweeping):
+    for command in (gating, looking, isolating, parting, padding, sweeping):
         command.add_argument("hash", help="what the seeds follow from, such as that of the commit that is measured")
     sweeping.add_argument("--plot", type=Path, help="a picture of it")
     small = list(TRAININGS)[:2]
     choices: dict[Any, Any] = {gating: TRAININGS, tuning: TRAININGS, looking: DEFENCES, sweeping: SWEEPS}
-    choices |= {padding: MASKED, isolating: ISOLATED}
+    choices |= {padding: MASKED, isolating: ISOLATED, parting: DIFFERENCED}
     for command, known in choices.items():
         command.add_argument("--out", type=Path, default=Path("attackers") / command.prog.split()[-1])
         usual = small if command is tuning else list(known)
@@ -584,6 +683,7 @@ def main() -> None:
     ENDS = time.monotonic() + 60 * chosen.minutes
     if chosen.what != "tune":
         known = {"gate": gate, "observers": observers, "isolation": isolation, "pads": pads, "sweeps": sweeps}
+        known["differencing"] = differencing
         measure = known[chosen.what]
         found = measure(chosen.out, chosen.hash, chosen.seeds, chosen.trainings, chosen.workers)
     else:

@@ -23,7 +23,16 @@ level with its 95 % interval (bootstrap over pictures; over people, where there 
 
 measures whole batches of 1, 2, 4 and 8 pictures instead: digits of 8 × 8 pixels, a sigmoid network of 2,410 weights,
 Levenberg–Marquardt, labels found by the attack, from one round and from three together (batches of one member that
-trains on all its pictures in every round), and from random values.
+trains on all its pictures in every round), from three rounds of a simulated federation whose members keep their
+momentum, and from random values.
+
+    python benchmarks/reconstruction.py --defences [--pictures 50]
+
+attacks every defence of `eris audit sweep defences` with the same digits, network and attack, and
+
+    python benchmarks/reconstruction.py --masked [--seeds 10]
+
+every observer of masked shards: six pictures of each of so many federations of eight, intervals over federations.
 
 With --keep, recovered pictures are kept and an interrupted measurement goes on where it was.
 """
@@ -45,12 +54,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from eris.audit.intervals import rate_interval
+from eris.audit.intervals import mean_over_seeds, rate_interval
+from eris.audit.observer import Observer, Vantage, parse_observer, partners_of
 from eris.audit.reconstruction import LocalSteps, UpdateObservation, reconstruction_attack
+from eris.audit.reconstruction.attack_setup import AttackSetup, attack_setup
 from eris.audit.reconstruction.ggl import GGL
 from eris.audit.reconstruction.public_model import PublicModel
 from eris.audit.reconstruction.small_networks import SigmoidLeNet, TwoConvolutions
+from eris.audit.reconstruction.sweep import RECONSTRUCTION_SIZES, run_defences
 from eris.audit.similarity import Perceptual, identification, mse, pattern_distance, psnr, ssim
+from eris.config import load_config
 from eris.data import Images, load
 from eris.models.lenet import LeNet5
 from eris.seeds import Seed, public_root
@@ -91,7 +104,9 @@ SETTINGS = {
     "progan": Setting(
         "scrapshots", _FACES, "ggl", {"generator": "progan-128", "generations": 20}, classes=30, people=True
     ),
-    "newton": Setting("mnist-sample", SigmoidLeNet, "gauss-newton", {"restarts": 2}, dtype=torch.float64),
+    "newton": Setting(
+        "mnist-sample", SigmoidLeNet, "gauss-newton", {"restarts": 2, "before": (200, 600)}, dtype=torch.float64
+    ),
     "lfw": Setting("lfw", partial(LeNet5, classes=2, size=25), "ggl", {"generator": "dcgan-64"}, classes=2, label=1),
 }
 USUAL = ["idlg", "rog", "ggl", "faces"]
@@ -304,15 +319,18 @@ class BatchCase:
     aggregators: int
     rounds: int = 1
     chance: bool = False  # random values instead of an update, labels told
+    momentum: float = 0.0  # kept over the rounds of a simulated federation
 
     def __str__(self) -> str:
-        return f"batches-{self.batch}-{self.aggregators}-{self.rounds}{'-chance' if self.chance else ''}"
+        kind = "-chance" if self.chance else "-momentum" if self.momentum else ""
+        return f"batches-{self.batch}-{self.aggregators}-{self.rounds}{kind}"
 
 
 BATCHES = [
-    *(BatchCase(batch, 1, chance=True) for batch in (1, 2, 4, 8)),
-    *(BatchCase(batch, aggregators) for batch in (1, 2, 4, 8) for aggregators in (1, 2, 4, 8)),
+    *(BatchCase(batch, aggregators) for batch in (1, 2, 4, 8) for aggregators in (1, 8)),
     *(BatchCase(batch, 8, rounds=3) for batch in (1, 2, 4, 8)),
+    *(BatchCase(batch, 8, rounds=3, momentum=0.9) for batch in (1, 2, 4, 8)),
+    BatchCase(4, 1, chance=True),
 ]
 
 
@@ -323,12 +341,17 @@ def batches(count: int, folder: Path) -> list[dict[str, Any]]:
     pictures, labels = digits(count)
     starts = {case: range(0, count - case.batch + 1, case.batch) for case in BATCHES}
 
+    trained = {case: federation_of(case, count) for case in BATCHES if case.momentum}
+
     def one(case: BatchCase, start: int) -> tuple[NDArray[np.float64], bool, float]:
         path = folder / str(case) / f"{start}.npz"
         if not path.exists():
             still_time()
             part = slice(start, start + case.batch)
-            errors, right, seconds = batch_of(case, world(), pictures[part], labels[part], start)
+            if case.momentum:
+                errors, right, seconds = member_of(trained[case], start // case.batch)
+            else:
+                errors, right, seconds = batch_of(case, world(), pictures[part], labels[part], start)
             path.parent.mkdir(parents=True, exist_ok=True)
             np.savez(path, errors=errors, right=right, seconds=seconds)
         with np.load(path) as kept:
@@ -344,7 +367,7 @@ def batches(count: int, folder: Path) -> list[dict[str, Any]]:
         hits = int((errors < 1e-3).sum())
         low, high = rate_interval(hits, errors.size)
         row: dict[str, Any] = {"batch": case.batch, "aggregators": case.aggregators, "rounds": case.rounds}
-        row |= {"chance": case.chance, "pictures": errors.size}
+        row |= {"chance": case.chance, "momentum": case.momentum, "pictures": errors.size}
         row |= {"recovered": hits / errors.size, "low": low, "high": high, "median_mse": float(np.median(errors))}
         row |= {"labels_right": float(np.mean([right for _, right, _ in found]))}
         row |= {"cpu_seconds_a_picture": sum(seconds for *_, seconds in found) / errors.size}
@@ -368,17 +391,171 @@ def batch_of(
         others = public_root(0).child("others", number, place).generator().standard_normal(vector.size)
         vector = (vector - update - 0.05 * others).astype(np.float32)  # other members' updates move the model, too
     observation = replace(observations[-1], earlier=tuple(observations[:-1]))
-    began = time.process_time()
-    attack = reconstruction_attack("gauss-newton")
     seed = public_root(0).child("batch", number)
     if case.chance:
         observation = observation.randomised(seed.child("values"))
     told = np.sort(labels) if case.chance else None  # chance must not suffer from a wrong label
-    found = attack.recover(observation, public.at(observation.model), seed=seed, labels=told)
+    return inverted(observation, public.at(observation.model), pictures, labels, seed, told)
+
+
+def inverted(
+    observation: UpdateObservation,
+    public: PublicModel,
+    pictures: NDArray[Any],
+    labels: NDArray[np.int64],
+    seed: Seed,
+    told: NDArray[np.int64] | None = None,
+) -> tuple[NDArray[np.float64], bool, float]:
+    """Attack one observation; return the error of each picture, whether all labels were right, and the seconds."""
+    began = time.process_time()
+    found = reconstruction_attack("gauss-newton").recover(observation, public, seed=seed, labels=told)
     spent = time.process_time() - began
-    # Pictures come back in no order: each original has the nearest of them.
-    errors = ((np.asarray(found.images)[None] - pictures[:, None]) ** 2).mean(axis=(2, 3, 4)).min(axis=1)
-    return errors, sorted(found.labels.tolist()) == sorted(labels.tolist()), spent
+    return errors_of(found.images, pictures), sorted(found.labels.tolist()) == sorted(labels.tolist()), spent
+
+
+def errors_of(images: NDArray[Any], pictures: NDArray[Any]) -> NDArray[np.float64]:
+    """Return how far the nearest recovered picture is from each original: they come back in no order."""
+    errors: NDArray[np.float64] = ((images[None] - pictures[:, None]) ** 2).mean(axis=(2, 3, 4)).min(axis=1)
+    return errors
+
+
+TINY = RECONSTRUCTION_SIZES["small"]
+
+
+def federation_of(case: BatchCase, count: int) -> AttackSetup:
+    """Train a federation of small digits for the rounds of a case, and return what one aggregator saw of them all."""
+    changes = [f"members={max(8, -(-count // case.batch))}", f"data.samples={case.batch}", f"rounds={case.rounds}"]
+    changes += ["method=eris", f"aggregators={case.aggregators}", "local.lr=0.5", "seed=21", "data.fold=21"]
+    changes += [f"local.momentum={case.momentum}", "local.keep_state=true"]
+    config = load_config(changes=TINY.settings("gauss-newton", changes))
+    observers = [parse_observer("aggregator")]
+    return attack_setup(config, observers, pictures=count, rounds=case.rounds, together=True)
+
+
+def member_of(setup: AttackSetup, victim: int) -> tuple[NDArray[np.float64], bool, float]:
+    """Recover the pictures of one member from all rounds of a federation."""
+    seen = next(each.observation for each in setup.observations if each.victim == victim)
+    public, seed = setup.public.at(seen.model), public_root(0).child("momentum", victim)
+    return inverted(seen, public, setup.originals[victim], setup.labels[victim], seed)
+
+
+def defences(count: int, folder: Path) -> list[dict[str, Any]]:
+    """Attack every defence mask-aware, as many random values too, and return the rows."""
+
+    def notice(done: int, total: int, what: str) -> None:
+        still_time()
+        print(f"{done} of {total}: {what}", file=sys.stderr, flush=True)
+
+    size = replace(TINY, pictures=count, controls=count, modes=("mask-aware",))
+    changes = [f"members={max(count, 8)}", "seed=21", "data.fold=21"]
+    return run_defences(size, changes, folder, notice=notice)
+
+
+@dataclass(frozen=True)
+class Place(Observer):
+    """An observer that looks at all victims from one place."""
+
+    where: Vantage = field(default_factory=lambda: Vantage((), "none"))
+    called: str = ""
+
+    def __str__(self) -> str:
+        return self.called
+
+    def vantages(self, *_: Any, **__: Any) -> list[Vantage]:
+        """Return the one place."""
+        return [self.where]
+
+
+PLAIN = (Place("aggregator", where=Vantage((0,), "own"), called="aggregator"),)
+WATCHERS = (  # peer 1 is the unmasker of peer 0; what is broadcast is judged by what each of the two hears
+    *PLAIN,
+    Place("unmasker", where=Vantage((1,), "own"), called="unmasker"),
+    Place("pair", where=Vantage((0, 1), "own"), called="pair"),
+    Place("broadcast", where=Vantage((0,), "none"), called="broadcast to the aggregator"),
+    Place("broadcast", where=Vantage((1,), "none"), called="broadcast to the unmasker"),
+)
+VICTIMS = range(2, 8)  # all others in a federation of eight
+
+
+def masked(seeds: int, folder: Path) -> list[dict[str, Any]]:
+    """Attack what every observer of plain and masked shards has; return a row for each, with intervals over seeds."""
+    rows: dict[str, list[NDArray[np.float64]]] = {}
+    for seed in range(31, 31 + seeds):
+        for told in (False, True):
+            path = folder / "masked" / f"{seed}{'-told' * told}.npz"
+            if not path.exists():
+                still_time()
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.savez(path, **(masked_told(seed) if told else masked_once(seed)))
+            with np.load(path) as kept:
+                for name in kept.files:
+                    rows.setdefault(name, []).append(kept[name])
+        print(f"seed {seed}", file=sys.stderr, flush=True)
+    return [{"observer": name, **over_seeds(errors)} for name, errors in rows.items()]
+
+
+def masked_once(seed: int) -> dict[str, NDArray[np.float64]]:
+    """Return the errors of one federation's pictures, by observer. What two observers both have is attacked once."""
+    errors: dict[str, list[float]] = {}
+    once: dict[bytes, NDArray[Any]] = {}
+    for method, watchers in (("eris", PLAIN), ("eris+masked", WATCHERS)):
+        changes = [f"method={method}", "aggregators=8", f"seed={seed}", f"data.fold={seed}"]
+        config = load_config(changes=TINY.settings("gauss-newton", changes))
+        assert partners_of(config, method).get(0, (1,)) == (1,)
+        setup = attack_setup(config, watchers, pictures=8)
+        for seen in (each for each in setup.observations if each.victim in VICTIMS):
+            cases = [(f"{method}, {seen.observer}", seen.observation)]
+            if (method, seen.observer) in (("eris", "aggregator"), ("eris+masked", "unmasker")):
+                chance = seen.observation.randomised(public_root(seed).child("random"))
+                cases.append((f"random values for {method}, {seen.observer}", chance))
+            for name, observation in cases:
+                images = found_once(once, observation, setup.public, seed)
+                errors.setdefault(name, []).append(float(errors_of(images, setup.originals[seen.victim])[0]))
+    return {name: np.array(values) for name, values in errors.items()}
+
+
+def masked_told(seed: int) -> dict[str, NDArray[np.float64]]:
+    """Return the errors where an attacker of the broadcast is told which labels there are.
+
+    Labels are what a search for a batch fails by: this is what it would get if it tried further ones.
+    """
+    changes = ["method=eris+masked", "aggregators=8", f"seed={seed}", f"data.fold={seed}"]
+    config = load_config(changes=TINY.settings("gauss-newton", changes))
+    found = {}
+    for watcher in WATCHERS[-2:]:
+        setup = attack_setup(config, [watcher], pictures=8)
+        seen = next(each.observation for each in setup.observations if each.victim in VICTIMS)
+        own = watcher.where.peers
+        labels = np.sort(np.concatenate([setup.labels[member] for member in range(8) if member not in own]))
+        attack, chosen = reconstruction_attack("gauss-newton"), public_root(seed).child("attack")
+        images = attack.recover(seen, setup.public, seed=chosen, labels=labels).images
+        errors = [errors_of(images, setup.originals[victim])[0] for victim in VICTIMS]
+        found[f"eris+masked, {watcher}, labels told"] = np.array(errors)
+    return found
+
+
+def found_once(
+    once: dict[bytes, NDArray[Any]], observation: UpdateObservation, public: PublicModel, seed: int
+) -> NDArray[Any]:
+    """Return the pictures found in an observation, from memory if the same arrays have been attacked."""
+    key = observation.seen.tobytes() + observation.values.tobytes()
+    if key not in once:
+        attack = reconstruction_attack("gauss-newton")
+        once[key] = attack.recover(observation, public, seed=public_root(seed).child("attack")).images
+    return once[key]
+
+
+def over_seeds(errors: list[NDArray[np.float64]]) -> dict[str, Any]:
+    """Return the recovered share with its t-interval over seeds; where all seeds agree, the exact one over pictures."""
+    rates = [float((each < 1e-3).mean()) for each in errors]
+    everything = np.concatenate(errors)
+    hits = int((everything < 1e-3).sum())
+    row: dict[str, Any] = {"pictures": everything.size, "seeds": len(rates), "recovered": hits, "by_seed": rates}
+    if len(set(rates)) > 1:
+        row["interval"] = mean_over_seeds(rates)
+    else:
+        row["interval_over_pictures"] = rate_interval(hits, everything.size)
+    return row | {"median_mse": float(np.median(everything))}
 
 
 def main() -> None:
@@ -390,6 +567,9 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--table", action="store_true", help="Markdown tables instead of JSON")
     parser.add_argument("--batches", action="store_true", help="whole batches of small digits instead")
+    parser.add_argument("--defences", action="store_true", help="small digits under every defence instead")
+    parser.add_argument("--masked", action="store_true", help="small digits by every observer of masked shards instead")
+    parser.add_argument("--seeds", type=int, default=10, help="federations of --masked")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after so many (exit 75)")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -400,6 +580,10 @@ def main() -> None:
         if options.batches:
             sys.path.insert(0, str(Path(__file__).parents[1]))
             print(json.dumps(batches(options.pictures, folder), indent=1))
+            return
+        if options.defences or options.masked:
+            rows = defences(options.pictures, folder) if options.defences else masked(options.seeds, folder)
+            print(json.dumps(rows, indent=1))
             return
         results = {attack: measured(attack, options, folder) for attack in options.attacks}
     if options.table:

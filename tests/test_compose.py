@@ -49,7 +49,7 @@ def composed(*changes, method="eris", spec=FLAT, samples=None):
             ["shards.schedule=rotate", f"shards.capacities={[1.0] * 10}"],
             "shards that rotate cannot follow capacities",
         ),
-        ("eris", ["faults.slow_members=0.04"], "nobody would be slow"),
+        ("eris", ["faults.slow_members=0.04"], "no member would be slow"),
         ("eris", [FIXED, "server.rule=median"], "an aggregator has only their sum"),
         ("eris", [FIXED, "server.limit=0.3"], "use a power of two"),
         ("eris", ["server.limit=0.5"], "server.limit applies to fixed point"),

@@ -289,7 +289,7 @@ def _check_slow_members(config: Config) -> None:
     share, members = config.faults.slow_members, config.members
     if share and not int(share * members + 0.5):
         raise ConfigError(
-            f"{share} of {members} members rounds to none: nobody would be slow",
+            f"{share} of {members} members rounds to none: no member would be slow",
             fix=f"use {1 / members:.2g} or more, or 0",
             key="faults.slow_members",
         )

@@ -443,7 +443,11 @@ class _Round:
         return np.packbits(bits)
 
     def bits(self, observer: int | None, support: Coordinates | None, owned: NDArray[np.bool_], *, keep: bool) -> Bits:
-        """Return, as bits, which coordinates of a message lie in the owned shards; the usual case is computed once."""
+        """Return, as bits, which coordinates of a message lie in the owned shards; the usual case is computed once.
+
+        `support` are the message's own coordinates, None for the round's; `owned` says of each shard whether the
+        observer sees it; `keep` marks the usual case.
+        """
         if keep and observer in self._kept:
             return self._kept[observer]
         layout, mask = self.layout, self.mask if support is None else support

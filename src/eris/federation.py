@@ -124,7 +124,10 @@ class Federation:
         return result
 
     def resume(self, out: str | Path, *, listeners: Sequence[Listener] = (), report: bool = True) -> RunResult:
-        """Resume a run that was stopped or killed."""
+        """Resume a run that was stopped or killed.
+
+        `out` is its folder; `listeners` and `report` are those of `run`.
+        """
         from eris.simulate.run import resume
 
         result = resume(Path(out), task=self.task, listeners=listeners)

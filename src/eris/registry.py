@@ -274,7 +274,8 @@ def imported(path: str, kind: str) -> Any:
         ) from error
     except Exception as error:  # other people's modules may raise anything
         raise ConfigError(
-            f"{kind} {path!r} cannot be imported: {type(error).__name__}: {error}", fix="fix that module"
+            f"{kind} {path!r} cannot be imported: {type(error).__name__}: {error}",
+            fix="correct the error in that module, or name another",
         ) from error
     try:
         for part in attribute.split("."):
@@ -320,6 +321,8 @@ def call_with_options(name: str, make: Callable[..., T], given: Mapping[str, Any
     """Make a thing with options from a configuration; refuse unknown, missing and mistyped ones.
 
     `name` is what errors call the thing, `make` makes it, and `word` is what errors call an option.
+
+    `given` are the options.
 
     >>> def half(p: float, mode: Literal["up", "down"] = "up") -> str: return f"{p} {mode}"
     >>> call_with_options("half", half, {"p": 0.5, "mode": "down"})

@@ -95,7 +95,10 @@ class Seed:
         return (self.words(count, start=start) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def integers(self, bound: int, *, count: int, start: int = 0) -> Integers:
-        """Return `count` integers in [0, bound), bound ≤ 2³²: the high part of word × bound (bias below 2⁻³²)."""
+        """Return `count` integers in [0, bound), bound ≤ 2³²: the high part of word × bound (bias below 2⁻³²).
+
+        The first is number `start` of the stream.
+        """
         if not 0 < bound <= 2**32:
             raise InputError(f"bound of random integers is {bound}", fix="use 1 … 2³²")
         words, factor, half = self.words(count, start=start), np.uint64(bound), np.uint64(32)

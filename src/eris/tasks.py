@@ -303,7 +303,10 @@ def _takes_a_member(make: Callable[..., Any]) -> bool:
 
 
 def _of_members(config: Config, make: Callable[[int], Any], collate: Any) -> tuple[Any, Any]:
-    """Return the data of members that bring their own: it is not divided, but some is held back for validation."""
+    """Return the data of members that bring their own: it is not divided, but some is held back for validation.
+
+    `make` returns a member's data, given its number; `collate` is that of `own_task`.
+    """
     import numpy as np
 
     from eris.data import Dataset, Partition
@@ -344,6 +347,8 @@ def _made_later(config: Config, make: Callable[[int], Any], counts: Any, collate
     """Return data made on demand, by a function that says beforehand how many samples each member has.
 
     None of it is held back for validation; all members are tested on the function's attribute `test`, if it has one.
+
+    `make` returns a member's data, given its number; `counts` is one number for all, or one for each.
     """
     import numpy as np
 

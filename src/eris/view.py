@@ -78,6 +78,8 @@ def seen_shards(
 ) -> tuple[int, ...]:
     """Return the shards in which these observers see a single member's values; arguments as for `view_of`.
 
+    `reached` are the shards whose aggregator received the member's part.
+
     >>> seen_shards([0, 1], (5, 6), {5}), seen_shards([0, 1], (5, 6), {5}, unmaskers=(6, 7))
     ((0,), ())
     >>> seen_shards([0, 1], (5, 6), {5, 6}, unmaskers=(6, 7))

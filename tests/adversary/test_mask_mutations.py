@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from eris.errors import Reason
+from eris.peer.node import Node
 from eris.privacy import masking
 from eris.privacy.masking import MaskKey
 from eris.protocol import aggregator, coordinator, steps, unmasker
@@ -29,6 +30,7 @@ from eris.protocol.sums import Sums
 from eris.protocol.unmasker import Unmasker
 from tests.adversary import test_masking as adversary
 from tests.adversary import test_receipts as receipts
+from tests.adversary import test_replayed_noise as replayed
 from tests.peer import test_mask_keys as keys
 from tests.privacy import test_masking as pads
 from tests.protocol import test_liveness as liveness
@@ -59,6 +61,16 @@ def in_a_folder(check: Callable[[Path], None]) -> Check:
     def checked() -> None:
         with TemporaryDirectory() as folder:
             check(Path(folder))
+
+    return checked
+
+
+def with_a_patch(check: Callable[[Path, pytest.MonkeyPatch], None]) -> Callable[[Path], None]:
+    """Return a check that patches for itself."""
+
+    def checked(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            check(folder, patch)
 
     return checked
 
@@ -143,7 +155,13 @@ def a_restarted_unmasker_answers(patch: pytest.MonkeyPatch) -> None:
 
 @noticed_by(unmasking.test_a_forged_cut_is_refused)
 def cuts_without_signatures(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unmasking, "verify", lambda *given: True)
+    init = Unmasker.__init__
+    patch.setattr(Unmasker, "__init__", lambda self, *given, verify=None, **options: init(self, *given, **options))
+
+
+@noticed_by(unmasking.test_a_plan_that_was_not_agreed_is_sat_out_with_every_key_kept)
+def an_unmasker_takes_any_plan(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("eris.protocol.unmasker.Agreement.check", lambda self, plan, recipe: None)
 
 
 @noticed_by(unmasking.test_with_two_aggregators_it_waits_for_both_and_for_equal_cuts)
@@ -200,6 +218,7 @@ def sums_are_combined_as_if_they_were_real_numbers(patch: pytest.MonkeyPatch) ->
 @noticed_by(partial(sums.test_a_lost_round_is_not_summed_again_without_a_few, 3, 1.0, 12, False))
 def three_are_enough_however_many_take_part(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RoundPlan, "least_apart", property(lambda self: self.min_contributors))
+    patch.setattr(sums_module, "_third", lambda sets: 0)
 
 
 @noticed_by(partial(sums.test_a_lost_round_is_not_summed_again_without_a_few, 3, 6.0, 9, False))
@@ -215,6 +234,32 @@ def unmaskers_do_not_report_what_they_gave_out(patch: pytest.MonkeyPatch) -> Non
 @noticed_by(adversary.test_p_alone_cannot_keep_a_sum_to_itself_and_take_it_off_the_next_one)
 def a_lost_round_makes_another_state(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("eris.protocol.sums._ENOUGH", 0.0)
+
+
+@noticed_by(partial(adversary.test_p_with_half_of_the_model_cannot_publish_zeros_and_sum_the_same_again, 1))
+def a_shard_of_zeros_counts_as_a_step(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(contributing.Member, "_moves", lambda self, verdict, shard: True)
+
+
+@noticed_by(sums.test_a_third_is_of_those_drawn_though_a_third_of_them_sits_out)
+def a_third_is_of_those_that_do_not_sit_out(patch: pytest.MonkeyPatch) -> None:
+    third = property(lambda self: max(self.min_contributors, len(self.participants) // 3))
+    patch.setattr(RoundPlan, "least_apart", third)
+
+
+@noticed_by(sums.test_no_combination_shows_fewer_than_a_third_of_the_largest_sum)
+def sums_are_held_to_the_last_plan_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sums_module, "_third", lambda sets: 0)
+
+
+@noticed_by(replayed.test_prevented_two_sums_of_a_round_that_share_their_noise)
+def shares_of_noise_stay_when_a_round_is_planned_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(steps, "noise_draw", lambda recipe, plan: 0)
+
+
+@noticed_by(replayed.test_prevented_a_member_that_changes_while_the_noise_of_all_others_stays)
+def only_who_changes_draws_its_share_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(steps, "noise_draw", lambda recipe, plan: 0)
 
 
 @noticed_by(partial(adversary.test_another_term_of_a_coordinator_lets_q_answer_no_second_set, True))
@@ -256,6 +301,28 @@ def the_last_third_never_gets_its_turn(patch: pytest.MonkeyPatch) -> None:
 def wrong_pads_are_no_alarm(patch: pytest.MonkeyPatch) -> None:
     for module in (coordinator, contributing):
         patch.setattr(module, "is_alarm", lambda lost: Reason.OUT_OF_RANGE.value in lost)
+
+
+@noticed_by(liveness.test_a_pair_that_fails_moves_on_and_who_fails_in_three_pairs_has_neither_duty_any_more)
+def who_fails_in_three_pairs_keeps_its_duties(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(coordinator, "_MOST_FAILED_PAIRS", 10**9)
+
+
+@noticed_by(liveness.test_no_pair_that_failed_is_formed_again_while_there_are_others)
+def a_pair_that_failed_is_formed_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(coordinator.Coordinator, "_untried", lambda self, home, peers: peers)
+
+
+@noticed_by(liveness.test_wrong_pads_are_an_alarm_and_move_the_pair)
+def a_shard_that_was_not_unmasked_stays_with_its_pair(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(coordinator.Coordinator, "_note_pairs", lambda self, plan, verdict: None)
+
+
+@noticed_by(
+    in_a_folder(with_a_patch(keys.test_over_the_network_plans_show_other_keys_and_the_model_is_that_of_fixed_point))
+)
+def keys_that_are_never_renewed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Node, "_renew_key", lambda self, plan: None)
 
 
 @noticed_by(unmasking.test_an_earlier_plan_shown_again_makes_nobody_forget_what_was_said)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +16,20 @@ from eris.aggregate.encoding import FixedPoint
 from eris.aggregate.fixed_point import RingScale
 from eris.aggregate.staging import Contents
 from eris.errors import FloorError, Reason, Refused
+from eris.events import NO_PROGRESS
+from eris.local.task import LocalResult
 from eris.peer.framing import upload_header
+from eris.peer.node import Node
 from eris.privacy import masking
 from eris.privacy.masking import MaskKey
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.floor import Floor
-from eris.protocol.messages import Published, Upload, Withheld
+from eris.protocol.member import Member
+from eris.protocol.messages import Published, Upload, Withheld, payload_hash
 from eris.protocol.pairs import share_of
 from eris.protocol.round_plan import RoundPlan
 from eris.protocol.sums import Sums
-from eris.protocol.unmasker import Cut, Unmasker, masked
+from eris.protocol.unmasker import Cut, Pads, Unmasker, Unmasking, masked
 from eris.protocol.verdict import UnmaskedSum, Verdict
 from eris.wire import Header, Kind
 from tests.adversary.parties import forge_plans
@@ -172,6 +178,44 @@ def test_what_p_would_learn_if_unmaskers_did_not_report(monkeypatch: pytest.Monk
     outcome, parts = second_try(scene, shard)
     assert isinstance(outcome, Published)
     assert np.array_equal(outcome.values - learned, parts[victim])
+
+
+def signed_with(outcome: Published, values: np.ndarray) -> Published:
+    """What p signs instead of its sum."""
+    manifest = replace(outcome.manifest, hash=payload_hash(values, outcome.buffers), signature="")
+    signature = sign_as(manifest.aggregator)(manifest.signed_bytes)
+    return replace(outcome, manifest=replace(manifest, signature=signature), values=values)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_p_with_half_of_the_model_cannot_publish_zeros_and_sum_the_same_again(shards: int) -> None:
+    """It learns Σ over all but one, has nothing committed in its place, and takes it off the next sum."""
+    victim, train = 5, partial(_the_same, case=CASE.change(shards=shards))
+    scene = Round(CASE.change(shards=shards))
+    federation, plan = scene.federation, scene.plan
+    uploads = [u for u in scene.uploads if (u.shard, u.member) != (0, victim)]
+    federation.upload(plan, uploads)
+    outcomes = {o.manifest.shard: o for o in federation.cut(plan) if isinstance(o, Published)}
+    learned = outcomes[0].values.copy()
+    lost = [Withheld(plan.digest, shard, plan.assignment[shard], Reason.WRONG_PADS) for shard in range(1, shards)]
+    federation.publish(plan, [signed_with(outcomes[0], np.zeros_like(learned)), *lost])
+    verdict = federation.decide()
+    assert verdict.shards[0].committed
+    federation.conclude(verdict)
+    again = federation.plan()
+    federation.begin(again)
+    uploads = federation.contribute(again, train)
+    parts = {k: federation.members[k].uncovered([u for u in uploads if u.member == k]) for k in again.participants}
+    federation.upload(again, uploads)
+    found = {o.shard if isinstance(o, Withheld) else o.manifest.shard: o for o in federation.cut(again)}
+    if isinstance(found[0], Published):
+        assert not np.array_equal(found[0].values - learned, parts[victim][0].part.symbols)
+    assert isinstance(found[0], Withheld)
+
+
+def _the_same(member: Member, plan: RoundPlan, case: Case) -> LocalResult:
+    """Train as in the first round: a member whose batches are whole does so whenever the model stands still."""
+    return case.train(0, member.peer, member.look())
 
 
 def spoiled(scene: Round, shard: int, victim: int) -> tuple[int, Verdict]:
@@ -371,6 +415,64 @@ def test_nobody_is_believed_about_sums_of_shards_that_it_does_not_unmask() -> No
     assert verdict.unmasked == ()
 
 
+def test_refusals_that_go_on_end_the_run_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """p keeps the first sum to itself, and one member sends no more: no q unmasks, and the run does not pretend."""
+    refused: list[Reason] = []
+    unmask = Unmasker.unmask
+
+    def noting(self: Unmasker, cut: Cut, now: float) -> Unmasking | None:
+        try:
+            return unmask(self, cut, now)
+        except Refused as refusal:
+            refused.append(refusal.reason)
+            raise
+
+    monkeypatch.setattr(Unmasker, "unmask", noting)
+    config = settings("members=5", "rounds=100", "method=eris+masked", "aggregators=1")
+    with town(tmp_path, config, round=20.0) as place:
+        nodes = [place.node(name) for name in place.names]
+        keep_to_yourself(nodes[0])
+        send_once(nodes[4])
+        for node in nodes:
+            place.start(node.settings.name, node.run)
+        ended, run = place.coordinator.wait(60.0), place.coordinator.coordinator
+        place.wait()
+    assert ended is not None
+    assert ended.startswith(NO_PROGRESS)
+    assert Reason.UNMASK.value in ended
+    assert refused.count(Reason.SUMMED_BEFORE) >= 8
+    assert run.round < 20
+    assert not run.excluded
+    assert {node.member.round for node in nodes} == {run.round}
+    assert np.array_equal(nodes[0].member.replica.model, place.node(place.names[0]).member.replica.model)  # as it began
+
+
+def send_once(node: Node) -> None:
+    """Let a member contribute to the first round alone, and say from then on that it sends nothing."""
+    honest = node.member.contribute
+
+    def contribute(*given: Any) -> list[Upload]:
+        if node.member.round:
+            raise Refused(Reason.OUT_OF_RANGE, "nothing to send")
+        return honest(*given)
+
+    node.member.contribute = contribute  # type: ignore[method-assign]
+
+
+def keep_to_yourself(node: Node) -> None:
+    """Let p say of the first round's sum that it was not unmasked."""
+    role = node.links.aggregator._aggregator
+    honest = role._unmasked
+
+    def withheld(shard: Any, plan: RoundPlan, now: float) -> Published | Withheld | None:
+        outcome = honest(shard, plan, now)
+        if plan.round or not isinstance(outcome, Published):
+            return outcome
+        return Withheld(plan.digest, shard.number, node.number, Reason.UNMASK)
+
+    role._unmasked = withheld  # type: ignore[method-assign]
+
+
 # ── a hostile unmasker ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -405,6 +507,66 @@ def test_q_alone_holds_nothing_that_depends_on_values() -> None:
     again = stranger.unmask(cut, LATER)
     assert again is not None
     assert all(np.array_equal(one, two) for one, two in zip(said.pads, again.pads, strict=True))
+
+
+# ── what no mask prevents ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parts_of(scene: Round, shard: int) -> dict[int, np.ndarray]:
+    """Return what each member sent to a shard, without its pad."""
+    mine = {k: [u for u in scene.uploads if (u.member, u.shard) == (k, shard)] for k in scene.plan.participants}
+    return {k: scene.federation.members[k].uncovered(sent)[0].part.symbols for k, sent in mine.items()}
+
+
+def test_p_and_q_together_see_a_members_shard_and_neither_does_alone() -> None:
+    """q knows the pad of each contribution, p has the contribution: hence the floor counts pairs."""
+    scene = Round()
+    [q] = scene.plan.unmaskers_of(2)
+    unmasker, honest = scene.federation.unmaskers[q], parts_of(scene, 2)
+    for upload in [u for u in scene.uploads if u.shard == 2]:
+        pads = unmasker._summed(scene.cut(2, (upload.member,)), scene.plan)
+        assert np.array_equal(upload.part.symbols - pads.values, honest[upload.member])
+        for alone in (upload.part.symbols, pads.values):
+            assert np.mean(alone == honest[upload.member]) < 0.05
+
+
+def test_all_contributors_but_one_see_the_last_one() -> None:
+    scene = Round()
+    scene.federation.upload(scene.plan, scene.uploads)
+    [published] = [o for o in scene.federation.cut(scene.plan) if o.manifest.shard == 2]
+    parts = parts_of(scene, 2)
+    for victim in scene.plan.participants:
+        others = sum((parts[k] for k in parts if k != victim), np.zeros_like(parts[victim]))
+        assert np.array_equal(published.values - others, parts[victim])
+
+
+@pytest.mark.parametrize("liar", ["p", "q"])
+def test_a_lie_about_the_sum_within_its_range_is_not_noticed(liar: str) -> None:
+    """Neither the check words nor the range tell a value from another one that members might have sent."""
+    scene = Round()
+    scene.federation.upload(scene.plan, scene.uploads)
+    [q] = scene.plan.unmaskers_of(2)
+    bent = np.uint32(1 << 16)
+    if liar == "q":
+        unmasker, honest = scene.federation.unmaskers[q], scene.federation.unmaskers[q]._summed
+
+        def lying(cut: Cut, plan: RoundPlan) -> Pads:
+            pads = honest(cut, plan)
+            pads.values[:] += bent
+            return pads
+
+        unmasker._summed = lying  # type: ignore[method-assign]
+    outcomes = scene.federation.cut(scene.plan)
+    if liar == "p":
+        [true] = [o for o in outcomes if o.manifest.shard == 2]
+        outcomes = [signed_with(true, true.values - bent) if o is true else o for o in outcomes]
+    scene.federation.publish(scene.plan, outcomes)
+    verdict = scene.federation.decide()
+    assert verdict.lost_shards == ()
+    true_sum = sum(parts_of(scene, 2).values(), np.uint32(0))
+    [found] = [o for o in outcomes if o.manifest.shard == 2]
+    assert np.array_equal(found.values, true_sum - bent)
+    scene.federation.conclude(verdict)  # every member steps by it
 
 
 # ── a hostile coordinator ────────────────────────────────────────────────────────────────────────────────────────────

@@ -209,7 +209,7 @@ def test_prevented_a_false_conflict_that_would_cost_references(
         assert coordinator.reference_epoch == 0
         assert {node.member.reference_epoch for node in nodes.values()} == {0}
     assert len({node.model_digest() for node in nodes.values()}) == 1
-    assert "says that it has another part of ours of shard 1: that cannot be" in caplog.text
+    assert "claims to hold another part of ours of shard 1, which we never sent" in caplog.text
 
 
 def test_detected_an_aggregator_that_leaves_a_member_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,10 @@ from eris.local.spec import ModelSpec, Vector
 from eris.local.task import LocalResult
 from eris.privacy import clip_by_norm, gaussian_noise
 from eris.privacy.ring_noise import RingNoise
+from eris.protocol import steps
 from eris.protocol.floor import Floor
 from eris.protocol.member import Member
+from eris.protocol.messages import Published
 from eris.protocol.recipe import Recipe
 from eris.protocol.roster import RosterEntry
 from eris.protocol.round_plan import RoundPlan
@@ -24,6 +28,8 @@ from eris.shards.policy import ShardPolicy
 from eris.step.plain import FedAvgM
 from eris.transforms import Transform, chain
 from eris.transforms.natural import natural
+from tests.equivalence.case import Case
+from tests.equivalence.federation import Federation
 
 SPEC, PEERS = ModelSpec.flat(600), 6
 FIRST = np.linspace(0.01, 0.02, SPEC.n, dtype=np.float32)
@@ -77,7 +83,7 @@ def ring_member(noise: RingNoise) -> Member:
 def test_prevented_the_same_draws_under_another_deviation() -> None:
     """Prevented: with fewer participants shares are larger; were they the same draws, two plans would show all."""
     member = ring_member(RingNoise(0.5, 1.0, shares=True))
-    first, again, fewer = (sent(member, FIRST, epoch, peers) for epoch, peers in ((0, PEERS), (1, PEERS), (2, 4)))
+    first, again, fewer = (sent(member, FIRST, epoch, peers) for epoch, peers in ((0, PEERS), (0, PEERS), (0, 4)))
     assert np.array_equal(first, again)
     assert len(member.releases) == 2
     bare = sent(ring_member(RingNoise(1e-4, 1.0)), FIRST, 0)
@@ -107,3 +113,89 @@ def test_every_other_update_is_counted_before_it_leaves(tmp_path: Path, restarts
     with (tmp_path / RELEASED).open("a") as file:
         file.write('{"round": 0, "upd')  # the power failed: it was not sent
     assert len(Releases(tmp_path / RELEASED)) == 3
+
+
+# ── shares of noise under masks ──────────────────────────────────────────────────────────────────────────────────────
+
+SHARES = Case(n=4000, members=9, shards=1, buffers=0, encoding=FixedPoint(), unmaskers=1)
+SHARES = SHARES.change(noise=RingNoise(0.8, 1.0, shares=True))
+Everybody = tuple(range(9))
+
+
+@dataclass
+class PlayedAgain:
+    """A masked round of nine members that is planned again, in another epoch, with sums over any set of them."""
+
+    noisy: bool = True
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        self.federation = Federation(SHARES)
+        self.plan = self.federation.plan()
+
+    def sum_over(self, *members: int, train: Callable[..., LocalResult] | None = None) -> np.ndarray:
+        """Plan the round once more and return the sum that its aggregator learns."""
+        federation, plan = self.federation, replace(self.plan, epoch=self.epoch)
+        self.epoch += 1
+        with pytest.MonkeyPatch.context() as patch:
+            if not self.noisy:
+                patch.setattr(steps, "add_discrete_gaussian", lambda *given: None)
+            federation.begin(plan)
+            uploads = federation.contribute(plan, train or federation._train)
+        federation.upload(plan, [upload for upload in uploads if upload.member in members])
+        [published] = federation.cut(plan)
+        assert isinstance(published, Published)
+        return published.values.view(np.int32).astype(float)
+
+    @property
+    def share(self) -> float:
+        """The deviation of one share, in grid steps."""
+        scale = self.federation.members[0].replica.scale_in(self.plan)
+        return steps.noise_deviations(self.federation.recipe, self.plan, scale)[0]
+
+    @property
+    def releases(self) -> set[int]:
+        """How often members count what they sent."""
+        return {len(member.releases) for member in self.federation.members.values()}
+
+
+def shares_in(noise: np.ndarray, scene: PlayedAgain) -> float:
+    """How many members' shares of noise are left in what somebody has worked out."""
+    return float(np.mean((noise / scene.share) ** 2))
+
+
+def test_prevented_two_sums_of_a_round_that_share_their_noise() -> None:
+    """Sums over {0…5} and {3…8}: were the shares the same, their mean would have 4.5 of them and count once, as 6."""
+    noisy, bare = PlayedAgain(), PlayedAgain(noisy=False)
+    sets = (Everybody[:6], Everybody[3:])
+    first, second = (noisy.sum_over(*members) - bare.sum_over(*members) for members in sets)
+    assert noisy.plan.least_masked == 6
+    assert shares_in(first, noisy) == pytest.approx(6, rel=0.1)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.08  # 0.5 with the same shares
+    left = shares_in((first + second) / 2, noisy)
+    assert noisy.releases == {2}
+    assert left >= 6 / 2 * 0.9  # what two releases of six shares leave at least
+
+
+def test_prevented_a_member_that_changes_while_the_noise_of_all_others_stays() -> None:
+    """The same set again, another update of one member: the difference has all shares of both sums, not its own two."""
+
+    def other(member: Member, plan: RoundPlan) -> LocalResult:
+        result = SHARES.train(plan.round, member.peer, member.look())
+        return replace(result, update=-result.update) if member.peer == 5 else result
+
+    noisy, bare = PlayedAgain(), PlayedAgain(noisy=False)
+    first, second = (
+        noisy.sum_over(*Everybody, train=train) - bare.sum_over(*Everybody, train=train) for train in (None, other)
+    )
+    assert shares_in(second - first, noisy) == pytest.approx(18, rel=0.1)
+    assert noisy.releases == {2}
+
+
+def test_a_round_planned_once_is_sent_once_whoever_asks_again() -> None:
+    """Within a plan the same values have the same noise: who sends again after a broken link spends nothing."""
+    scene = PlayedAgain()
+    scene.federation.begin(scene.plan)
+    for _ in range(3):
+        scene.federation.contribute(scene.plan, scene.federation._train)
+    assert scene.releases == {1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,8 +50,12 @@ class Audited:
         return found
 
 
-def train(
-    folder: Path,
+def train(folder: Path, *changes: str, **options: Any) -> Audited:
+    """Train softmax regression with canaries and keep every event; the options are those of `problem_of`."""
+    return play(folder, *problem_of(*changes, **options))
+
+
+def problem_of(
     *changes: str,
     method: str = "eris",
     samples: int = 24,
@@ -58,8 +63,9 @@ def train(
     lr: float = 0.5,
     momentum: float = 0.0,
     seed: int = 1,
-) -> Audited:
-    """Train softmax regression with canaries and keep every event."""
+    heeding: bool = True,
+) -> tuple[Config, PlantedTask]:
+    """Return settings and softmax regression with canaries; unless `heeding` coins, all canaries are trained on."""
     few = [
         "data.name=synthetic-clouds",
         f"members={MEMBERS}",
@@ -74,8 +80,8 @@ def train(
     config = with_defaults(load_config(changes=[*few, f"method={method}", *changes]), method)
     rows = [_noise(samples, features, 100 * seed + member) for member in range(config.members)]
     task = LogisticTask(rows, _noise(60, features, 7), classes=3, descent=Descent(lr, momentum))
-    problem = plant_in(task, config.seed)
-    return play(folder, config, problem)
+    planted = plant_in(task, config.seed)
+    return config, planted if heeding else replace(planted, task=task)
 
 
 def play(folder: Path, config: Config, problem: PlantedTask) -> Audited:

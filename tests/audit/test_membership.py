@@ -254,7 +254,7 @@ def test_an_attack_by_losses_builds_no_gradients(tmp_path):
     for event in audited.events:
         audit(event)
     assert set(audit.scores(AGGREGATOR)) == {"loss", "paper"}
-    with pytest.raises(ConfigError, match="was not made in this audit: use one of loss, paper"):
+    with pytest.raises(ConfigError, match="was not part of this audit: use one of loss, paper"):
         audit.result(AGGREGATOR, "dot")
 
 

@@ -80,6 +80,19 @@ def test_robust_rules_hold_where_means_do_not(tmp_path):
     assert all(result["backdoor_rate"] is None for result in found)  # nothing to carry a trigger here
 
 
+def test_masked_sums_come_to_what_fixed_point_does(tmp_path):
+    plan = PoisoningPlan(attacks=("none", "sign-flip"), rules=("fixed point", "masked"), attackers=2)
+    found = audit_poisoning(load_config(changes=CLOUDS), tmp_path, plan, seeds=[1, 2])
+    accuracy = {(result["attack"], result["rule"]): result["accuracy"]["values"] for result in found}
+    for attack in plan.attacks:
+        assert accuracy[attack, "masked"] == accuracy[attack, "fixed point"]
+    assert accuracy["none", "masked"] != accuracy["sign-flip", "masked"]
+    models = [
+        tmp_path / "runs" / rule / "sign-flip" / "seed-1" / "model.safetensors" for rule in ("fixed-point", "masked")
+    ]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
 def test_what_cannot_be_is_refused_before_anything_is_trained(tmp_path):
     config = load_config(changes=CLOUDS)
     for plan, words in (

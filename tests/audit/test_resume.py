@@ -114,7 +114,7 @@ def test_a_listener_that_was_not_there_from_the_beginning_is_told_so(tmp_path):
     config, few = configured("method=eris"), Rounds(most=2)
     attempt = AuditedRun(config, tmp_path / "audited", PLAN)
     run(config, tmp_path / "plain", task=attempt.task, listeners=[few], stopped=few.stopped)
-    with pytest.raises(CheckpointError, match="was not there from the first"):
+    with pytest.raises(CheckpointError, match="missed the first ones"):
         resume(tmp_path / "plain", task=attempt.task, listeners=[attempt])
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eris.audit.canaries import plant, toss
-from eris.audit.intervals import area_interval, epsilon_lower_bound, placements, rate_interval, t_quantile
+from eris.audit.intervals import (
+    area_interval,
+    epsilon_lower_bound,
+    guesses_interval,
+    placements,
+    rate_interval,
+    t_quantile,
+)
+from eris.audit.membership_run import _pooled as pooled_area
 from eris.audit.scoring import (
     STATISTICS,
     ScoreSheet,
@@ -21,6 +31,7 @@ from eris.audit.scoring import (
     guess,
     guess_counts,
     guessing,
+    interval_of_accuracy,
     interval_of_area,
     pooled,
     standardised,
@@ -221,26 +232,73 @@ def simulated(generator, *, members, canaries, views, effect, differ=0.0):
     return coins, scores
 
 
-@pytest.mark.parametrize(
-    ("members", "canaries", "views", "effect", "differ"),
-    [(8, 16, 4, 0.0, 0.0), (5, 12, 2, 0.0, 0.0), (8, 16, 4, 0.5, 0.0), (8, 16, 4, 1.2, 0.0), (20, 32, 1, 0.4, 1.0)],
-    ids=["null", "null, few members", "weak", "strong", "members differ"],
-)
-def test_intervals_of_the_area_cover(members, canaries, views, effect, differ):
-    """Of 1,000 runs about 950 have the mean of all runs in their interval, with a leak or without."""
-    generator = np.random.default_rng(23)
-    shape = {"members": members, "canaries": canaries, "views": views, "effect": effect, "differ": differ}
+SHAPES = {  # members, canaries, views, effect, how much the effect differs between members
+    "null": (8, 16, 4, 0.0, 0.0),
+    "null, few members": (5, 12, 2, 0.0, 0.0),
+    "weak": (8, 16, 4, 0.5, 0.0),
+    "strong": (8, 16, 4, 1.2, 0.0),
+    "members differ": (20, 32, 1, 0.4, 1.0),
+}
+
+
+def runs_of(shape, seed=23, count=1000):
+    """Yield the coins and scores of so many runs."""
+    generator = np.random.default_rng(seed)
+    names = ("members", "canaries", "views", "effect", "differ")
+    for _ in range(count):
+        yield simulated(generator, **dict(zip(names, shape, strict=True)))
+
+
+def assert_covered(values, bounds):
+    """Of 1,000 intervals about 950 hold the mean of all values, and the others miss on either side."""
+    low, high = np.array(bounds).T
+    truth = np.mean(values)
+    assert np.mean((low <= truth) & (truth <= high)) == pytest.approx(0.95, abs=0.015)
+    assert np.mean(high < truth) < 0.04
+    assert np.mean(low > truth) < 0.04
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_intervals_of_the_area_cover(shape):
     areas, bounds = [], []
-    for _ in range(1000):
-        coins, scores = simulated(generator, **shape)
+    for coins, scores in runs_of(shape):
         areas.append(np.mean([area(part, np.concatenate(coins)[None])[0] for part in pooled(scores)]))
         bounds.append(interval_of_area(scores, coins))
-    low, high = np.array(bounds).T
-    truth = np.mean(areas)
-    covered = np.mean((low <= truth) & (truth <= high))
-    assert covered == pytest.approx(0.95, abs=0.015)
-    assert np.mean(high < truth) < 0.04  # and misses on either side
-    assert np.mean(low > truth) < 0.04
+    assert_covered(areas, bounds)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_intervals_of_the_accuracy_cover(shape):
+    """Also where members differ, where an interval of independent guesses would cover 86 %."""
+    rates, bounds = [], []
+    for coins, scores in runs_of(shape):
+        sheet = ScoreSheet(tuple(guess(part[None], np.zeros(part.shape[-1])) for part in scores), tuple(scores), ())
+        right, guesses = guessing(sheet, coins)
+        rates.append(right / guesses)
+        bounds.append(interval_of_accuracy(sheet, coins))
+    assert_covered(rates, bounds)
+
+
+@pytest.mark.parametrize("name", ["null", "weak", "strong"])
+def test_intervals_of_the_area_over_several_runs_cover(name):
+    """`pooled_auc`, from three runs each."""
+    found = [
+        SimpleNamespace(coins=coins, sheet=SimpleNamespace(last=last))
+        for coins, last in runs_of(SHAPES[name], 25, 3000)
+    ]
+    runs = [pooled_area(found[first : first + 3]) for first in range(0, 3000, 3)]
+    assert_covered([run["value"] for run in runs], [(run["low"], run["high"]) for run in runs])
+
+
+@pytest.mark.parametrize(
+    ("hits", "counts"), [((4, 5), (5, 5)), ((2, 7, 6, 0), (8, 8, 8, 0)), ((21,), (30,)), ((9, 9), (9, 9))]
+)
+def test_the_interval_of_guesses_holds_their_share(hits, counts):
+    low, high = guesses_interval(hits, counts)
+    assert 0 <= low <= sum(hits) / sum(counts) <= high <= 1
+    assert low < high
+    if len(hits) == 1 or hits == counts:
+        assert (low, high) == rate_interval(sum(hits), sum(counts))
 
 
 def test_an_area_without_spread_has_an_interval_all_the_same():

@@ -42,7 +42,7 @@ def who(grove: Path, name: str | None = None, given: str = "", *, coordinator: b
 
 
 def test_of_several_peers_none_is_taken_for_the_one_who_asks(grove: Path) -> None:
-    with pytest.raises(ConfigError, match=r"credentials of amber, birch, cedar .* --peer NAME"):
+    with pytest.raises(ConfigError, match=r"credentials of amber, birch, cedar; .* --peer NAME"):
         who(grove)
     assert who(grove, "birch") == "birch"
     assert who(grove, given="certs/peers/cedar") == "cedar"
@@ -57,10 +57,10 @@ def test_the_coordinator_asks_before_the_peers_where_it_may(grove: Path) -> None
     with pytest.raises(ConfigError, match="the certificate is coordinator's"):
         who(grove, given="certs/peers/coordinator")  # it has nothing to leave
     shutil.rmtree(grove / "certs/peers/coordinator")
-    with pytest.raises(ConfigError, match="the request is recorded under a name"):
+    with pytest.raises(ConfigError, match="the request must be made in one name"):
         who(grove, coordinator=True)
 
 
 def test_the_commands_ask_so(grove: Path) -> None:
-    assert "the request is recorded under a name" in eris("leave", cwd=grove, code=2)
+    assert "the request must be made in one name" in eris("leave", cwd=grove, code=2)
     assert "cannot connect" in eris("stop", "--yes", cwd=grove, code=10)

@@ -28,6 +28,9 @@ seed = 3
 name = "synthetic-quadratic"
 """
 FEDERATION = """
+[privacy]
+masking = "none"
+
 [federation]
 name = "grove"
 coordinator = "10.78.0.1:7443"

@@ -94,5 +94,5 @@ def test_nobody_can_take_over_where_nobody_is_listed(tmp_path: Path) -> None:
     lines = [line for line in FILE.format(first=1, second=2).splitlines() if not line.startswith("standbys")]
     (tmp_path / "FEDERATION.toml").write_text("\n".join(lines))
     refused = eris("coordinator", "FEDERATION.toml", "--take-over", cwd=tmp_path, code=2)
-    assert "this federation lists nobody who may take over" in refused
+    assert "this federation lists no standby that may take over" in refused
     assert 'standbys.NAME = "host:port"' in refused

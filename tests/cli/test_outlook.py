@@ -26,10 +26,10 @@ def test_who_leaves_hears_whether_the_run_goes_on_waits_or_ends() -> None:
         "the run continues without cedar from the next round, with amber, birch, dogwood"
     )
     assert if_one_leaves(status("abc"), "cedar", 3) == (
-        "the run waits without cedar: 2 are here, 3 are needed; away: dogwood"
+        "the run waits without cedar: 2 are present, 3 are needed; away: dogwood"
     )
     assert if_one_leaves(status("abc", NAMES[:3]), "cedar", 3).startswith(
-        "the run ends for everybody after 4 of 9 rounds (exit code 14): 2 members are left"
+        "the run ends for all members after 4 of 9 rounds (exit code 14): 2 members are left"
     )
     assert "has not begun" in if_one_leaves(status(started=False), "cedar", 3)
     assert "has ended already" in if_one_leaves(status(ended="finished"), "cedar", 3)
@@ -37,7 +37,9 @@ def test_who_leaves_hears_whether_the_run_goes_on_waits_or_ends() -> None:
 
 def test_who_stops_a_run_hears_for_whom() -> None:
     assert if_stopped(status("ab")).startswith("the run ends after 4 of 9 rounds for amber, birch (exit code 24)")
-    assert if_stopped(status("", started=False)).startswith("the run ends before its first round and nobody is here")
+    assert if_stopped(status("", started=False)).startswith(
+        "the run ends before its first round and no peer is present"
+    )
     assert if_stopped(status(ended="finished")) == "the run has ended already (finished)"
 
 

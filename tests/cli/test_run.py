@@ -201,6 +201,15 @@ def test_a_run_that_noise_broke_is_told_of_the_noise(invoke):
         invoke("run", *noise, "--out", "a")
 
 
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+def test_a_run_that_diverges_under_noise_is_not_told_of_its_learning_rate_alone(invoke):
+    noise = ["privacy.clip=1.0", "privacy.noise_multiplier=1e36", "server.max_step=off", "method=eris"]
+    asked = [*FAST, "--json", *(part for change in noise for part in ("--set", change))]
+    notes = json.loads(invoke("run", *asked, "--out", "a").output)["summaries"][0]["notes"]
+    [why] = [note for note in notes if "not a finite number" in note]
+    assert why.endswith("lower privacy.noise_multiplier or raise privacy.epsilon, or lower local.lr")
+
+
 def test_a_run_that_lost_a_shard_on_purpose_says_nothing_of_the_kind(invoke):
     some = [*FAST, "--set", "method=eris", "--set", "faults.aggregator_dropout=0.2", "--json"]
     summary = json.loads(invoke("run", *some, "--out", "a").output)["summaries"][0]

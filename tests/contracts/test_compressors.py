@@ -129,7 +129,7 @@ def test_the_receiver_redraws_the_senders_support(compressor, plan):
     packed = compressor.compress(normal(N), sent)
     for part in packed.parts(plan):
         if part.explicit:
-            with pytest.raises(Refused, match="without its coordinates"):
+            with pytest.raises(Refused, match="has no coordinates"):
                 compressor.support(part.shard, plan, sent.public, part.mask_key)
             continue
         redrawn = compressor.support(part.shard, plan, public_root(1).child("round", 3), part.mask_key)

@@ -208,7 +208,7 @@ def test_the_first_gathering_ends_too_and_names_who_did_not_come(tmp_path: Path)
             wait=0.3,
         )
         assert node.overview().waiting == "waiting for amber, birch, cedar"
-        assert node.wait(20.0) == "not enough members came in time: waiting for amber, birch, cedar"
+        assert node.wait(20.0) == "not enough members joined in time: waiting for amber, birch, cedar"
         node.close()
 
 

@@ -266,7 +266,7 @@ def _wait_in_training(task: Any, fault: Fault, log: Path) -> None:
     def train(peer: int, model: Any, memory: Any, *, round: int, seed: Any) -> Any:
         until = time.monotonic() + 40.0
         while round == fault.round and time.monotonic() < until:
-            if log.read_text(encoding="utf-8").count(f"{fault.do} is here") > 1:
+            if log.read_text(encoding="utf-8").count(f"{fault.do} has joined") > 1:
                 break
             time.sleep(0.1)
         return honest(peer, model, memory, round=round, seed=seed)

@@ -43,11 +43,13 @@ def test_a_killed_unmasker_costs_at_most_what_it_was_to_unmask(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    "moment", ["receipt", *(pytest.param(each, marks=slow) for each in ("plan", "chunk", "stepped"))]
+    ("moment", "first"),
+    [("plan", ROUND), *(pytest.param(*each, marks=slow) for each in (("chunk", ROUND), ("stepped", ROUND + 1)))],
 )
 def test_a_member_that_comes_back_has_another_key_and_sends_nothing_until_a_plan_shows_it(
-    tmp_path: Path, moment: str
+    tmp_path: Path, moment: str, first: int
 ) -> None:
+    """It misses the round in flight, or, killed between two, the next, whose plan still shows the key that is gone."""
     # Rounds enough for a peer that takes its time to come back: on a busy machine six were over before it was here.
     with fleet(tmp_path, "masked", changes=["rounds=24"]) as made:
         made.start_all(elder=Fault(moment))
@@ -58,7 +60,23 @@ def test_a_member_that_comes_back_has_another_key_and_sends_nothing_until_a_plan
     assert len(set(keys)) == 2
     assert not lost(pairs)
     assert all(not missing(pairs, NAMES.index(name)) for name in others("elder"))
-    assert set(missing(pairs, me)) <= set(range(ROUND, made.config.rounds))
+    missed = sorted(missing(pairs, me))
+    assert missed[:1] == [first]
+    assert missed == list(range(first, missed[-1] + 1))
+    assert missed[-1] < made.config.rounds - 1  # once a plan shows the new key, it takes part
+
+
+@slow
+def test_a_member_killed_when_all_have_its_part_may_miss_nothing(tmp_path: Path) -> None:
+    """The round waits for its report, and the next plan shows the key of its new life."""
+    with fleet(tmp_path, "masked", changes=["rounds=24"]) as made:
+        made.start_all(elder=Fault("receipt"))
+        made.wait_dead("elder")
+        made.start("elder")
+        pairs = made.check(*NAMES)
+    assert len({plan.mask_keys[NAMES.index("elder")] for plan, _ in pairs}) == 2
+    assert not lost(pairs)
+    assert all(not missing(pairs, NAMES.index(name)) for name in others("elder"))
 
 
 @pytest.mark.parametrize("moment", [pytest.param(each, marks=slow) for each in ("cut", "manifest", "served")])

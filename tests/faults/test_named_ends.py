@@ -111,7 +111,7 @@ def test_a_disk_that_is_full_at_the_coordinator_ends_the_run_by_name(tmp_path: P
         assert "the journal cannot be written" in said
         assert "start the coordinator again" in said
         for peer in peers:
-            assert "the coordinator cannot go on" in peer.wait(14)
+            assert "the coordinator cannot continue" in peer.wait(14)
 
 
 def test_too_little_memory(tmp_path: Path) -> None:

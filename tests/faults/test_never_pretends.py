@@ -87,7 +87,7 @@ def test_who_never_comes_back_ends_the_run_by_name_when_patience_is_over(tmp_pat
         town.wait_for_round("amber", 10)
         town.kill("cedar")
         killed = time.monotonic()
-        why = "not enough members came back in 6 s"
+        why = "not enough members returned within 6 s"
         assert why in town.clock.wait(14, seconds=60)
         for name in ("amber", "birch"):
             assert why in town.peers[name].wait(14, seconds=30)

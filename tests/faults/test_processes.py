@@ -205,7 +205,7 @@ def test_a_peer_that_is_killed_twice_in_a_row_comes_back(tmp_path: Path, method:
         made.start_all(**{name: Fault("chunk"), "amber": Fault("return", name, round=ROUND + 1)})
         made.wait_dead(name)
         made.start(name)
-        while made.log("coordinator").count(f"{name} is here") < 2:
+        while made.log("coordinator").count(f"{name} has joined") < 2:
             time.sleep(0.02)
         made.kill(name)
         made.start(name)
@@ -302,7 +302,7 @@ def test_without_a_quorum_the_run_ends_and_says_so(tmp_path: Path) -> None:
     with fleet(tmp_path, "fedavg", round=20.0) as made:  # so long they have to come back
         made.start_all(**{name: Fault("plan") for name in ("cedar", "dogwood", "elder")})
         ends = [made.wait_for(name, "end") for name in ("amber", "birch", "coordinator")]
-    assert all("2 of 5 members are here, but the quorum is 3" in end["how"] for end in ends)
+    assert all("2 of 5 members are present, but the quorum is 3" in end["how"] for end in ends)
     assert all("bring members back" in end["how"] for end in ends)
 
 
@@ -348,7 +348,7 @@ def test_after_the_death_of_all_the_run_ends_as_if_nothing_had_happened(
         made.start_all()
         pairs = made.check(*NAMES)
         assert not lost(pairs)
-        assert "the run goes on from round" in made.log("coordinator")
+        assert "the run continues from round" in made.log("coordinator")
         assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
 
 
@@ -360,7 +360,7 @@ def test_the_death_of_all_peers_ends_the_run_by_name_and_who_restarts_them_all_g
     with fleet(tmp_path, method, quorum=len(NAMES), round=20.0) as made:
         made.start_all(**{name: Fault("plan", round=4) for name in NAMES})
         how = made.wait_for("coordinator", "end")["how"]
-        assert "0 of 5 members are here, but the quorum is 5" in how
+        assert "0 of 5 members are present, but the quorum is 5" in how
         made.start_all()
         pairs = made.check(*NAMES)
         assert not lost(pairs)
@@ -416,7 +416,7 @@ def test_who_kept_more_than_the_others_goes_back_with_them(tmp_path: Path, metho
         made.start_all()
         pairs = made.check(*NAMES)
         assert not lost(pairs)
-        assert "the run goes on from round 3" in made.log("coordinator")
+        assert "the run continues from round 3" in made.log("coordinator")
         assert "this peer continues from round 3" in made.log("amber")
         assert made.undisturbed() == made.events("amber", "end")[0]["model_digest"]
 

@@ -89,7 +89,7 @@ def test_of_two_coordinators_on_two_sides_one_goes_on_and_the_other_waits(
         made.thaw("coordinator")  # it tells the peers on its side alone of round 3
         made.start(STANDBY)
         made.wait_for(STANDBY, "written", count=3, seconds=150.0)
-        made.wait_for_log("coordinator", "of 5 members are here, but the quorum is 3", seconds=60.0)
+        made.wait_for_log("coordinator", "of 5 members are present, but the quorum is 3", seconds=60.0)
         before = [line["round"] for line in made.events("coordinator", "written")]
         after = [line["round"] for line in made.events(STANDBY, "written")]
         assert (before, after) == ([0, 1, 2], [3, 4, 5])  # no round has two verdicts

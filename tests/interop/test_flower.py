@@ -231,7 +231,7 @@ REFUSED = {
     "other arrays": (
         APP.replace(TRAIN, 'return answered(msg, {"v": Array(np.ones(4, "float32"))})'),
         "train's answer does not have the model's arrays: only one side has v, w: "
-        "return all arrays that came, under their names",
+        "return all arrays that you received, under the same names",
     ),
     "several ArrayRecords": (
         APP.replace(TRAIN, 'return answered(msg, msg.content["arrays"], control=ArrayRecord(START))'),

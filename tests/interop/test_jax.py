@@ -81,7 +81,7 @@ def test_the_bits_are_those_of_the_function_itself():
         (
             {"train": lambda params, data, key: jax.tree.map(lambda leaf: numpy.zeros(7), params)},
             "training returned \"['dense']['bias']\" with shape (7,), which the model does not have: "
-            "return the model with the names and shapes it came with",
+            "return the model with its original names and shapes",
         ),
         ({"data": (np.zeros((0, 4)),)}, "there are no samples to train on: give this peer some, or leave it out"),
     ],

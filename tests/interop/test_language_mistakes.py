@@ -226,7 +226,7 @@ def test_refused_before_the_first_round(name: str, module: str, tmp_path: Path) 
 
 def test_noise_on_samples_of_a_task_that_trains_itself(module: str, tmp_path: Path) -> None:
     said = (
-        "your own task takes its local steps itself: DP-SGD cannot be put into it [key=privacy.unit]: use "
+        "your own task takes its local steps itself: DP-SGD cannot be added to it [key=privacy.unit]: use "
         "privacy.unit = 'member', or name model and data"
     )
     changes = ["members=3", "method=eris+ldp", 'privacy={unit = "sample", epsilon = 8.0, clip = 1.0}']

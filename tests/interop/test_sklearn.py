@@ -104,7 +104,7 @@ AVERAGED = (
             "SGDClassifier has average, which only makes sense in one long fit: leave average out",
         ),
         (SGDClassifier(), {"classes": range(2)}, "label 2 is not one of the classes [0, 1]: name all classes"),
-        ("a forest", {}, "str is not an estimator of scikit-learn: give one: SGDClassifier(loss='log_loss')"),
+        ("a forest", {}, "str is not a scikit-learn estimator: give one: SGDClassifier(loss='log_loss')"),
     ],
     ids=["forest", "boosting", "no partial_fit", "no classes", "average", "an unknown class", "no estimator"],
 )

@@ -54,7 +54,7 @@ def test_a_delivery_that_fails_costs_one_link_and_not_the_client(
 
     def ask(link: StreamLink, *_: object, **__: object) -> None:
         asked.append(link)
-        raise error if len(asked) == 1 else LinkClosed("the other side is gone", clean=True)
+        raise error if len(asked) == 1 else LinkClosed("the other side has left", clean=True)
 
     monkeypatch.setattr(framing, "ask_for_shard", ask)
     with LinkListener(Plaintext("peer-1"), ("127.0.0.1", 0), limits=LIMITS) as listener:

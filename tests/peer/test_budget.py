@@ -6,14 +6,20 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eris.errors import ConfigError
-from eris.peer.budget import MemberBudget, RunSpent, TotalSpent, budget_folder
+from eris.errors import ConfigError, FloorError
+from eris.events import RoundStarted
+from eris.peer.budget import MemberBudget, RunBudget, RunSpent, TotalSpent, budget_folder
 from eris.privacy import Accountant
+from eris.privacy.ring_noise import RingNoise
+from tests.peer.town import settings
 
 RUN = RunSpent("grove", rounds=20, sent=10, largest_share=0.25, multiplier=4.0)
 
@@ -28,6 +34,27 @@ def test_a_run_that_was_killed_counts_with_all_its_rounds(tmp_path: Path) -> Non
 
 def test_a_round_that_was_played_again_counts_again() -> None:
     assert replace(RUN, sent=25, closed=False).counts == 25
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_rounds_that_are_played_again_are_left_before_they_exceed_the_limit(tmp_path: Path, limited: bool) -> None:
+    """Beforehand five rounds were counted; a coordinator that has one played again and again would get more."""
+    noise = RingNoise(4.0, 1.0, shares=True)
+    config = settings("members=9", "rounds=5", "method=eris+ldp", "privacy.masking=pairs", "privacy.noise=shares")
+    federation = SimpleNamespace(config=config, name="grove", digest="ab" * 32)
+    node: Any = SimpleNamespace(
+        number=2, federation=federation, composition=SimpleNamespace(noise=noise), reproducible=False
+    )
+    most = noise.spent(6, config.privacy.delta).value + 0.01 if limited else 0.0
+    budget = RunBudget(MemberBudget(tmp_path, "amber"), node, most=most)
+    begun = RoundStarted(3, (0, 1, 2), (0,), np.zeros(1, np.float32))
+    for _ in range(6):
+        budget(begun)
+    if not limited:
+        budget(begun)
+        return
+    with pytest.raises(FloorError, match="the limit is"):
+        budget(begun)
 
 
 @given(st.lists(st.tuples(st.floats(0.5, 20.0), st.integers(1, 50)), min_size=1, max_size=6))

@@ -116,7 +116,7 @@ def test_who_gets_a_committed_shard_from_nobody_takes_a_snapshot(
                 victim.member.withhold(Withheld(result.plan, 0, result.peer, Reason.GONE))
 
         def fetch(*_: object) -> Published:
-            raise Refused(Reason.WRONG_DIGEST, "nothing with this hash is here")
+            raise Refused(Reason.WRONG_DIGEST, "this peer has no shard with this hash")
 
         restore = victim.member.restore
         monkeypatch.setattr(victim._player, "_take", take)

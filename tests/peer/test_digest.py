@@ -61,6 +61,8 @@ MASKED_MORE = {
     "all but one aggregate": ["members=6", "aggregators=5", "method=eris+dsc+masked"],
     "two unmaskers": ["privacy.unmaskers=2", "method=eris+dsc+masked"],
     "two aggregators a shard": ["shards.replicas=2", "method=eris+dsc+masked"],
+    "ten of ten": ["members=10", "aggregators=10"],
+    "ten of ten, dsc": ["members=10", "aggregators=10", "method=eris+dsc+masked"],
 }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from eris.cli.networking.local_federation import LocalFederation
+from eris.config import load_config
 from eris.errors import CheckpointError, ConfigError
 from eris.peer.federation_file import FederationFile, load_federation, parse_address
 from tests.peer.town import settings
@@ -38,6 +40,35 @@ def test_the_digest_stands_for_everything_but_where_the_coordinator_is(tmp_path:
     assert loaded(tmp_path, FILE.replace("10.0.0.5", "10.0.0.6")).digest == digest
     for change in (('"cedar"', '"dogwood"'), ("method", "seed = 2\nmethod"), ("name =", "round = 60.0\nname =")):
         assert loaded(tmp_path, FILE.replace(*change)).digest != digest
+
+
+FOUR = FILE.replace('"cedar"', '"cedar", "dogwood"')
+
+
+@pytest.mark.parametrize("privacy", ["", "[privacy]\nunit = 'member'\n"])
+def test_four_peers_must_say_whether_shards_are_masked(tmp_path: Path, privacy: str) -> None:
+    """Nobody shows aggregators its values because a line was missing."""
+    with pytest.raises(ConfigError, match="each aggregator sees its part of your update") as refused:
+        loaded(tmp_path, FOUR + privacy)
+    assert refused.value.fix.count("masking = ") == 2
+    assert {'masking = "pairs"', 'masking = "none"'} <= set(re.findall(r'masking = "\w+"', refused.value.fix))
+
+
+@pytest.mark.parametrize("masking", ["none", "pairs"])
+def test_either_word_is_enough_and_the_plain_one_changes_no_digest(tmp_path: Path, masking: str) -> None:
+    federation = loaded(tmp_path, FOUR + f'[privacy]\nmasking = "{masking}"\n')
+    assert federation.config.privacy.masking == masking
+    silent = load_config(changes=["method=eris", "members=4", "aggregators=4"])
+    said_nothing = FederationFile(federation.settings.model_dump(), silent)
+    assert (federation.digest == said_nothing.digest) is (masking == "none")
+
+
+@pytest.mark.parametrize(
+    "change", [('"eris"', '"eris+masked"'), ('"eris"', '"fedavg"'), ("[fed", '[server]\nrule = "median"\n[fed')]
+)
+def test_where_there_is_no_choice_nothing_need_be_said(tmp_path: Path, change: tuple[str, str]) -> None:
+    """It is in the method's name, there is one server, or nothing could be masked; nor with three peers (above)."""
+    loaded(tmp_path, FOUR.replace(*change))
 
 
 def test_what_it_writes_it_reads(tmp_path: Path) -> None:

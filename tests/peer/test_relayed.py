@@ -88,7 +88,7 @@ def test_without_any_relay_a_peer_says_so(tmp_path: Path) -> None:
         gone = relay_of(place)
         gone.close()
         node = place.node("amber", listen=None, relays=(gone.address,), wait=0.5)
-        with pytest.raises(LinkClosed, match=r"no relay takes this peer: .*cannot connect"):
+        with pytest.raises(LinkClosed, match=r"no relay accepts this peer: .*cannot connect"):
             node.run()
 
 

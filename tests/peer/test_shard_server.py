@@ -82,7 +82,7 @@ def test_a_link_for_which_there_is_no_thread_is_closed_and_the_next_one_served(
                 turned_away.receive_header(deadline=deadline)
         with dialled() as next_one:
             framing.ask(next_one, framing.HashQuestion("0" * 64), deadline)
-            with pytest.raises(Refused, match="nothing with this hash"):
+            with pytest.raises(Refused, match="no shard with this hash"):
                 framing.receive_manifest(next_one, deadline, round=0)
         assert served(server, 2)
     assert "cannot be served" in caplog.text

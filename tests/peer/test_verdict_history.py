@@ -141,7 +141,7 @@ def misses_a_shard(node: Node) -> None:
             node.member.withhold(Withheld(result.plan, 0, result.peer, Reason.GONE))
 
     def fetch(*_: object) -> Published:
-        raise Refused(Reason.WRONG_DIGEST, "nothing with this hash is here")
+        raise Refused(Reason.WRONG_DIGEST, "this peer has no shard with this hash")
 
     node._player._take = taken  # type: ignore[method-assign]
     for peer in range(2):

@@ -59,7 +59,7 @@ def test_a_shard_that_was_not_unmasked_gets_another_pair_however_late_its_notice
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: SharedUnmasker, cut: Cut, deadline: float) -> None:
-        raise Refused(Reason.WRONG_SHARD, "this peer unmasks nothing", shard=cut.shard)
+        raise Refused(Reason.WRONG_SHARD, "this peer is not an unmasker in this round", shard=cut.shard)
 
     monkeypatch.setattr(SharedUnmasker, "unmask", refuse)
     config = settings("members=4", "aggregators=4", "rounds=1", method="eris+masked")

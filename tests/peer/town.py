@@ -25,7 +25,7 @@ from eris.transport.authority import Authority
 from eris.transport.credentials import Credentials
 
 QUADRATIC = ["data.name=synthetic-quadratic", "rounds=4", "workers=1", "server.min_contributors=1"]
-NAMES = ("amber", "birch", "cedar", "dogwood", "elder", "fir", "gorse", "hazel")
+NAMES = ("amber", "birch", "cedar", "dogwood", "elder", "fir", "gorse", "hazel", "ivy", "juniper")
 
 
 def settings(*changes: str, method: str = "eris") -> Config:

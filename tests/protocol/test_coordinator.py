@@ -117,7 +117,7 @@ def test_a_replacement_that_would_see_too_much_leaves_the_shard_lost() -> None:
     assert made.plan(0.0).assignment == (0, 1)
     made = coordinator(max_share=0.4)
     made.leave(1)
-    with pytest.raises(RunStopped, match="nobody may take it"):
+    with pytest.raises(RunStopped, match="no other peer may take it"):
         made.plan(0.0)
 
 
@@ -152,7 +152,7 @@ def test_a_lost_quorum_ends_the_run() -> None:
     made = coordinator()
     for peer in range(3):
         made.gone(peer)
-    with pytest.raises(RunStopped, match="2 of 5 members are here, but the quorum is 3"):
+    with pytest.raises(RunStopped, match="2 of 5 members are present, but the quorum is 3"):
         made.plan(0.0)
 
 

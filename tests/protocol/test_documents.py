@@ -117,7 +117,7 @@ def test_a_table_in_another_order_is_another_spelling() -> None:
 
 
 def test_shards_of_a_verdict_stand_in_their_order() -> None:
-    with pytest.raises(InputError, match="in the order of their numbers"):
+    with pytest.raises(InputError, match="in order of their numbers"):
         replace(VERDICT, shards=VERDICT.shards[::-1]).encoded  # noqa: B018
 
 

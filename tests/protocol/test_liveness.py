@@ -26,6 +26,7 @@ from tests.equivalence.federation import Federation
 from tests.protocol.test_masked_rounds import MASKED, PLAIN
 
 CASE = MASKED.change(members=7, shards=3, rounds=8)
+ROTATING = MASKED.change(members=7, shards=7, rounds=8, schedule="rotate")
 
 
 def beyond_the_limit(upload: Upload) -> None:
@@ -141,7 +142,7 @@ def silenced(federation: Federation, *peers: int) -> list[tuple[tuple[int, ...],
 
 
 def test_a_pair_that_fails_moves_on_and_who_fails_in_three_pairs_has_neither_duty_any_more() -> None:
-    federation = Federation(MASKED.change(members=7, shards=7, rounds=8, schedule="rotate"))
+    federation = Federation(ROTATING)
     rounds = silenced(federation, 3)
     lost = [{e.shard for e in verdict.shards if e.lost == Reason.UNMASK.value} for _, _, verdict in rounds]
     assert lost[0]
@@ -150,6 +151,16 @@ def test_a_pair_that_fails_moves_on_and_who_fails_in_three_pairs_has_neither_dut
     homes, helpers, last = rounds[-1]
     assert 3 not in {*homes, *helpers}
     assert not last.lost_shards
+
+
+def test_no_pair_that_failed_is_formed_again_while_there_are_others() -> None:
+    """Where shards rotate, every shard would come to the same two peers in its turn."""
+    failed = set[tuple[int, int]]()
+    for homes, helpers, verdict in silenced(Federation(ROTATING), 3):
+        pairs = [*zip(homes, helpers, strict=True)]
+        assert not failed & {*pairs, *((helper, home) for home, helper in pairs)}
+        failed |= {pairs[shard] for shard in verdict.lost_shards}
+    assert len(failed) >= 2
 
 
 def test_moving_pairs_brings_nobody_more_than_the_largest_share() -> None:

@@ -109,6 +109,40 @@ def test_a_sum_that_follows_from_the_others_is_no_further_one() -> None:
     assert not sums.allows(after("s"), 0, (0, 1, 2, 3, 4, 5), 2)
 
 
+@settings(max_examples=150)
+@given(st.data())
+def test_no_combination_shows_fewer_than_a_third_of_the_largest_sum(data) -> None:
+    """However many participants later plans have: members sit out after alarms, and some leave."""
+    everybody = tuple(range(data.draw(st.integers(6, 12))))
+    sums, known = Sums(), [everybody]
+    sums.note(after("s"), everybody, 0)
+    for _ in range(3):
+        gone = data.draw(st.frozensets(st.sampled_from(everybody), max_size=len(everybody) // 2))
+        here = [member for member in everybody if member not in gone]
+        late = data.draw(st.frozensets(st.sampled_from(here), max_size=len(here) // 3))
+        members = tuple(member for member in here if member not in late)
+        if sums.allows(after("s"), 0, members, max(2, len(here) // 3)):
+            sums.note(after("s"), members, 0)
+            known.append(members)
+    assert fewest(known) >= min(len(everybody) // 3, *map(len, known))
+
+
+def test_a_third_is_of_those_drawn_though_a_third_of_them_sits_out() -> None:
+    """Of thirty: a sum over all, one over the first twenty, and one over the last sixteen would show six of them."""
+    sums, everybody = Sums(), tuple(range(30))
+    plan = Federation(Case(members=30, shards=1, exponent=3, encoding=FixedPoint(), unmaskers=1)).plan()
+    resting = replace(plan, participants=everybody[:20])
+    assert plan.least_apart == resting.least_apart == 10
+    for drawn in (plan, replace(plan, participation=0.5, participants=everybody[:15])):
+        assert drawn.least_apart == len(drawn.participants) // 3
+    for members in (everybody, everybody[:20]):
+        sums.note(after("s"), members, 0)
+    assert fewest([everybody, everybody[:20], everybody[14:]]) == 6
+    assert not sums.allows(after("s"), 0, everybody[14:], resting.least_apart)
+    assert not sums.allows(after("s"), 0, everybody[14:], 20 // 3)  # the largest sum says so even if the plan does not
+    assert sums.allows(after("s"), 0, everybody[10:], resting.least_apart)
+
+
 def test_few_may_be_shown_by_weight_though_they_are_many_by_heads() -> None:
     sums, everybody = Sums(), tuple(range(9))
     weights = {0: 6.0} | dict.fromkeys(range(1, 9), 1.0)
@@ -190,6 +224,16 @@ def test_a_round_that_moves_less_than_half_of_the_model_makes_no_other_state(
     for each in (sums, Sums(tmp_path / "sums.jsonl")):  # and one that comes back
         assert each.allows(after(verdict.digest, round=4), 2, everybody[1:], 3) is anew
         assert each.allows(after(verdict.digest, round=4), 2, everybody, 3)
+
+
+@pytest.mark.parametrize("size", [0.0, 0.25])
+def test_shards_that_are_committed_and_move_nothing_make_no_other_state(tmp_path: Path, size: float) -> None:
+    sums, everybody = Sums(tmp_path / "sums.jsonl"), tuple(range(9))
+    sums.note(after("dd" * 32), everybody, 2)
+    verdict = ended("dd" * 32, 0, 1, 2, 3, contributors=everybody)
+    sums.judged(verdict, 0, lambda shard: size if shard else 0.25)
+    for each in (sums, Sums(tmp_path / "sums.jsonl")):
+        assert each.allows(after(verdict.digest, round=4), 2, everybody[1:], 3) is (size > 0)
 
 
 def test_several_short_steps_are_one_long_one() -> None:

@@ -14,7 +14,7 @@ from eris.errors import Reason, Refused
 from eris.peer.fault_points import FaultPoints
 from eris.peer.shared_unmasker import SharedUnmasker
 from eris.privacy.masking import MaskKey, sum_checks
-from eris.protocol.agreement import effective_contributors
+from eris.protocol.agreement import Agreement, effective_contributors
 from eris.protocol.messages import Published, Upload
 from eris.protocol.pairs import check_pairs, choose_unmaskers
 from eris.protocol.round_plan import RoundPlan
@@ -66,9 +66,9 @@ class Scene:
         self.unmasker = self.restarted()
         self.unmasker.begin(plan, 0.0)
 
-    def restarted(self) -> Unmasker:
+    def restarted(self, agreement: Agreement | None = None) -> Unmasker:
         recipe = replace(self.federation.recipe, unmaskers=1)
-        return Unmasker(self.q, recipe, KEYS[self.q], sign=sign_as(self.q), verify=verify)
+        return Unmasker(self.q, recipe, KEYS[self.q], sign=sign_as(self.q), verify=verify, agreement=agreement)
 
     def folded(self, members: tuple[int, ...]) -> tuple[Pads, tuple[bytes, ...]]:
         """Return Σ y over some members, as their aggregator has it, and their nonces."""
@@ -220,6 +220,29 @@ def test_a_plan_with_another_key_of_ours_or_an_earlier_one_is_refused() -> None:
         scene.unmasker.begin(scene.plan, 0.0)
 
 
+def test_a_plan_that_was_not_agreed_is_sat_out_with_every_key_kept() -> None:
+    """Fewer participants than are drawn, or a lower minimum: q would take pads off for a set that it should refuse."""
+    scene = Scene()
+    names, rules = tuple(f"peer-{k}" for k in range(7)), scene.plain
+    agreement = Agreement("equivalence", names, participation=rules.participation, min_contributors=3)
+    agreed = replace(scene.plan, min_contributors=3)
+    for forged in (
+        replace(agreed, epoch=1, participants=agreed.participants[:3]),
+        replace(agreed, epoch=1, min_contributors=1),
+        replace(agreed, epoch=1, run="another"),
+    ):
+        scene.unmasker = scene.restarted(agreement)
+        shared = SharedUnmasker(scene.unmasker, FaultPoints())
+        scene.plan = forged
+        with pytest.raises(Refused, match=r"participants|min_contributors|run"):
+            scene.unmasker.begin(forged, 0.0)
+        shared.begin(forged)
+        assert scene.refused(scene.cut(forged.participants)) is Reason.RESTARTED
+        scene.plan = replace(agreed, epoch=2)
+        shared.begin(scene.plan)
+        assert scene.unmasker.unmask(scene.cut(agreed.participants), LATER) is not None
+
+
 def test_with_two_aggregators_it_waits_for_both_and_for_equal_cuts() -> None:
     for differ in (False, True):
         scene = Scene()
@@ -268,7 +291,7 @@ def test_a_plan_that_pairs_friends_is_refused() -> None:
         with pytest.raises(Refused) as refused:
             check_pairs(wrong, recipe)
         assert refused.value.reason is Reason.WRONG_PLAN
-    with pytest.raises(Refused, match="agreed were 0"):
+    with pytest.raises(Refused, match="0 each were agreed"):
         check_pairs(plan, scene.federation.recipe)
 
 

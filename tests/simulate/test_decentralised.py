@@ -144,7 +144,7 @@ def test_a_task_of_ones_own_gets_no_noise_inside(tmp_path):
 
     config = settings(method="fedavg-dpsgd")
     task = build_task(settings().model_dump(mode="json", exclude_none=True))
-    with pytest.raises(ConfigError, match="DP-SGD cannot be put into it"):
+    with pytest.raises(ConfigError, match="DP-SGD cannot be added to it"):
         run(config, tmp_path, task=task)
 
 

@@ -29,10 +29,11 @@ def digest(folder, method: str, *changes: str, **options) -> str:
     return str(run(config, folder, **options).summaries[0]["model_digest"])
 
 
-@pytest.mark.parametrize("aggregators", [1, 2, 7])
+@pytest.mark.parametrize(("members", "aggregators"), [(7, 1), (7, 2), (7, 7), (10, 10)])
 @pytest.mark.parametrize("method", ["eris", "eris+dsc"])
-def test_masked_runs_are_plain_fixed_ones_bit_for_bit(tmp_path, method, aggregators):
-    changes = [f"aggregators={aggregators}", "server.optimizer=fedadam", "server.optimizer_options={lr=0.05}"]
+def test_masked_runs_are_plain_fixed_ones_bit_for_bit(tmp_path, method, members, aggregators):
+    size = [f"members={members}", f"aggregators={aggregators}"]
+    changes = [*size, "server.optimizer=fedadam", "server.optimizer_options={lr=0.05}"]
     plain = digest(tmp_path / "plain", method, FIXED, *changes)
     assert digest(tmp_path / "named", f"{method}+masked", *changes) == plain
     assert digest(tmp_path / "set", method, MASKED, "privacy.unmaskers=2", *changes) == plain
@@ -137,7 +138,7 @@ def test_the_planner_knows_it():
     ("changes", "said"),
     [
         (["method=fedavg"], "one server, which aggregates alone"),
-        (["method=gossip"], "nobody could remove the pads"),
+        (["method=gossip"], "no peer could remove the pads"),
         (["method=eris", "server.rule=median"], "looks at every member's values"),
         (["method=eris", "server.optimizer=fednova", "local.epochs=1"], "sums of a few rounds would reveal each"),
         (["method=scaffold", "local.epochs=1"], "sums of a few rounds would reveal each"),

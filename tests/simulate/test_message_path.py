@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -59,6 +60,44 @@ def test_folding_whole_vectors_is_what_the_aggregators_do(case, tmp_path):
         assert any(event.lost_shards for event in played.of(RoundEnded)) or "link_failure" in " ".join(changes)
 
 
+MASKED = {
+    "masked": ("eris+masked", []),
+    "masked, one aggregator": ("eris+masked", ["aggregators=1"]),
+    "masked dsc, half take part": ("eris+dsc+masked", ["participation=0.6", "aggregators=3", "members=10"]),
+    "masked, late members": ("eris+dsc+masked", ["faults.link_failure=0.05", "server.optimizer=fedyogi"]),
+    "masked, shares of noise": ("eris+ldp", ["privacy.masking=pairs", "privacy.noise=shares", "privacy.epsilon=20"]),
+    "masked, ten of ten": ("eris+masked", ["members=10", "aggregators=10"]),
+}
+
+
+@pytest.mark.parametrize("case", MASKED)
+def test_sums_without_pads_are_those_that_pads_were_taken_off(case, tmp_path):
+    """The simulator adds no pads; real members do, real aggregators fold them, real unmaskers take them off."""
+    method, changes = MASKED[case]
+    played = play(settings(*changes, method=method), tmp_path)
+    replay_by_messages(played, round=masked_round)
+    assert len(played.of(RoundEnded)) == 4
+    if "faults" in " ".join(changes):
+        verdicts = [event.verdict for event in played.of(VerdictWritten)]
+        everybody = tuple(range(played.config.members))
+        assert any(entry.contributors != everybody for verdict in verdicts for entry in verdict.shards)
+
+
+def masked_round(roles, plan, verdict, train) -> None:
+    """Play a recorded round under real keys; every sum must have the recorded hash once its pads are off."""
+    planned = roles.plan()
+    assert plan.unmaskers
+    assert planned == replace(plan, chain=planned.chain, mask_keys=planned.mask_keys)
+    roles.begin(planned)
+    uploads = roles.contribute(planned, train)
+    roles.upload(planned, [u for u in uploads if u.member in verdict.shards[u.shard].contributors])
+    roles.publish(planned, roles.cut(planned))
+    decided = roles.decide()
+    told = [(entry.shard, entry.hash, entry.contributors, entry.lost) for entry in verdict.shards]
+    assert [(entry.shard, entry.hash, entry.contributors, entry.lost) for entry in decided.shards] == told
+    roles.conclude(decided)
+
+
 def test_buffers_and_losses_too(tmp_path):
     spec = ModelSpec.of({"weight": np.zeros(23, np.float32), "mean": np.zeros(6, np.float32)}, roles={"mean": "buffer"})
     seed = public_root(5)
@@ -88,14 +127,20 @@ def test_a_reference_epoch_in_the_middle(tmp_path):
     replay_by_messages(played)
 
 
-def replay_by_messages(played: Played, task=None) -> None:
+def replay_by_messages(played: Played, task=None, *, round=None) -> None:
     """Drive the roles through the recorded rounds; hold every hash, model and state to the simulator's."""
     from eris.tasks import build_task
 
     config, composition = played.config, played.composition
     task = task or build_task(config.model_dump(mode="json", exclude_none=True))
     root, memories = partial(private_root, config.seed), [task.memory(k) for k in range(config.members)]
-    rules = Rules(composition.run, composition.aggregators)
+    rules = Rules(
+        composition.run,
+        composition.aggregators,
+        participation=config.participation,
+        normalisation=config.server.normalisation,
+        min_contributors=config.server.min_contributors,
+    )
     model, floor = task.initial(initial_seed(config.seed)), Floor(min_contributors=1)
     roles = InProcess(composition.recipe, rules, composition.roster, model, root, floor=floor)
 
@@ -104,7 +149,7 @@ def replay_by_messages(played: Played, task=None) -> None:
         return task.train(member.peer, member.look(), memories[member.peer], round=plan.round, seed=seed)
 
     for event in played.of(VerdictWritten):
-        one_round(roles, event.plan, event.verdict, train)
+        (round or one_round)(roles, event.plan, event.verdict, train)
     for k, member in roles.members.items():
         assert np.array_equal(member.replica.model, played.simulation.replica.model)
         assert member.replica.digest() == played.simulation.replica.digest()

@@ -131,7 +131,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         said, seconds = refused(f"127.0.0.1:{taken.getsockname()[1]}")
-    assert "nobody listens at 127.0.0.1" in said
+    assert "nothing listens at 127.0.0.1" in said
     assert seconds < 5
     assert "is not an address" in refused("head-node")[0]
 

@@ -181,13 +181,13 @@ def test_garbage_ends_its_own_connection_only(federation, relay, limits, garbage
 
 
 def test_who_is_not_there_is_said_by_name(federation, relay):
-    with pytest.raises(LinkClosed, match="says that bob does not wait there"):
+    with pytest.raises(LinkClosed, match="says that bob is not waiting there"):
         by_relay(relay.address, "bob", federation.credentials("alice"), 2.0)
 
 
 def test_a_called_peer_that_does_not_come(federation, relay):
     deaf = at_relay(relay.address, Verb.WAIT, b"", federation.credentials("bob"), 2.0)
-    with pytest.raises(LinkClosed, match="called bob, who did not come"):
+    with pytest.raises(LinkClosed, match="called bob, but it did not come"):
         by_relay(relay.address, "bob", federation.credentials("alice"), 5.0)
     deaf.shut()
 

@@ -523,7 +523,7 @@ def test_a_roster_that_fails_costs_one_link(
     with LinkListener(bob, LOCAL, limits=limits, roster=lambda: rosters.pop(0)()) as listener:
         with pytest.raises(LinkClosed):
             dial(listener.address, alice, expected="bob", limits=limits)
-        wait_for(caplog, "was not made")
+        wait_for(caplog, "connection from")
         with dial(listener.address, alice, expected="bob", limits=limits), listener.accept(5.0):
             pass
 

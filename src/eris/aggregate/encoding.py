@@ -67,7 +67,10 @@ class FixedPoint:
         return self.limit if self.limit is not None else 2.0 ** math.ceil(math.log2(1 + omega))
 
     def next(self, largest: float, *, first: float, members: int) -> float:
-        """Return R of the next round, given the largest value of the last directions, over so many members."""
+        """Return R of the next round, given the largest value of the last directions, over so many members.
+
+        It is `first` before anything was committed.
+        """
         return self.limit if self.limit is not None else next_limit(largest, first=first, members=members)
 
     def tolerates(self, limited: int, values: int) -> bool:

@@ -88,7 +88,10 @@ class RingScale:
         return 2.0**-self.fraction
 
     def encode(self, values: Vector, weight: np.float32, *, out: Ring | None = None) -> Encoded:
-        """Return rint(fl32(v·w)·2^f) of every value after limiting it to ±R; NaN is refused."""
+        """Return rint(fl32(v·w)·2^f) of every value after limiting it to ±R; NaN is refused.
+
+        `weight` is w; `out` may be given to write into.
+        """
         _require_weight(weight)
         ring = np.empty(values.size, np.uint32) if out is None else out
         signed, limited = ring.view(np.int32), 0
@@ -130,7 +133,7 @@ class RingScale:
 
     @classmethod
     def within(cls, ring: Ring, weights: Iterable[np.float32], room: int = 0) -> bool:
-        """Return whether honest contributors with these weights can produce this sum.
+        """Return whether honest contributors with these weights can produce this sum, `ring`.
 
         `room` is for noise, which is added after the limit.
         """

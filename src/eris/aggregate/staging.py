@@ -146,13 +146,18 @@ class Staging:
         entry.coverage.add(start, stop)
         if len(entry.coverage) > _MOST_STRETCHES:
             self.forget(member)
-            raise Refused(Reason.MALFORMED, "the chunks are too scattered", fix="send in order", member=member)
+            raise Refused(
+                Reason.MALFORMED, "the chunks are too scattered", fix="send the chunks in order", member=member
+            )
         if entry.coverage.complete:
             self._finish(member, entry)
         return entry.coverage.complete
 
     def write(self, member: int, start: int, data: bytes | memoryview, *, total: int) -> bool:
-        """Copy a chunk in, if there is no socket to receive from; return whether the contribution is complete."""
+        """Copy a chunk in, if there is no socket to receive from; return whether the contribution is complete.
+
+        `total` is the length of the whole contribution in bytes, `start` where the chunk belongs.
+        """
         stop = start + len(data)
         self.room(member, start, stop, total=total)[:] = data
         return self.filled(member, start, stop)
@@ -221,7 +226,7 @@ class Staging:
         if self._cut and member not in self._arriving and member not in self._folded:
             raise Refused(Reason.LATE, "the shard was cut before this contribution was complete", member=member)
         if expected not in (None, total) or not 0 <= start <= stop <= total:
-            what = f"bytes {start} to {stop} of {total} came, but {expected} are expected"
+            what = f"received bytes {start} to {stop} of {total}, but {expected} are expected"
             raise Refused(Reason.WRONG_SIZE, what, member=member)
         if self.limit is not None and total > self.limit:
             raise Refused(
@@ -256,7 +261,7 @@ class Staging:
         finally:
             self.forget(member)
         if before is not None and before != mark:
-            raise Refused(Reason.CONFLICT, "different bytes came before for the same contribution", member=member)
+            raise Refused(Reason.CONFLICT, "this contribution was sent before with different bytes", member=member)
         if before is not None:
             raise Refused(Reason.DUPLICATE, "this contribution is already complete", member=member)
 
@@ -289,6 +294,6 @@ def _merge(entry: _Arriving, chunk: Bytes, start: int, stop: int, member: int) -
     there = entry.coverage.common(start, stop)
     for begin, end in there:
         if not np.array_equal(chunk[begin - start : end - start], entry.payload[begin:end]):
-            raise Refused(Reason.CONFLICT, "different bytes came before for the same contribution", member=member)
+            raise Refused(Reason.CONFLICT, "this contribution was sent before with different bytes", member=member)
     if there and not entry.coverage.complete:
         entry.payload[start:stop] = chunk

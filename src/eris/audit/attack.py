@@ -40,7 +40,11 @@ Matrix = NDArray[np.float64]
 class CanaryProbe:
     """Losses and gradients of one member's canaries at the public model x^t, computed once for all observers.
 
-    `step` says how far an update moves the model: 1 for a difference of models, the server's step for a gradient.
+    Args:
+        planted: the task with its canaries.
+        member: whose canaries.
+        model: x^t.
+        step: how far an update moves the model: 1 for a difference of models, the server's step for a gradient.
     """
 
     def __init__(self, planted: PlantedTask, member: int, model: Vector, *, step: float = 1.0) -> None:
@@ -86,7 +90,7 @@ class CanaryProbe:
         return np.asarray(part @ part.T, np.float64)
 
     def gram_beside(self, rest: Coordinates, seen: Coordinates, gram_of_seen: Matrix) -> Matrix:
-        """Return the Gram matrix on `rest`, by subtraction where `rest` is everything but `seen`."""
+        """Return the Gram matrix on `rest`: where that is everything but `seen`, the whole minus `gram_of_seen`."""
         if rest.size + seen.size == self.n and rest.size:
             return self._whole_gram - gram_of_seen
         return self.gram(rest)

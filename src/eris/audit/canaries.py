@@ -77,8 +77,8 @@ class Canaries:
     """For each member: which of its samples are canaries, their coins, and which samples it trains on."""
 
     places: tuple[Indices, ...] = field(repr=False)  # in the member's own list of samples
-    coins: tuple[Coins, ...] = field(repr=False)
-    kept: tuple[Indices, ...] = field(repr=False)
+    coins: tuple[Coins, ...] = field(repr=False)  # heads: trained on
+    kept: tuple[Indices, ...] = field(repr=False)  # all that it trains on, in the same list
 
     @property
     def count(self) -> int:
@@ -188,7 +188,14 @@ def split(seed: Seed, count: int) -> Coins:
 
 
 class _Directions:
-    """The crafted gradients of each member, made on demand; only the last member's are kept."""
+    """The crafted gradients of each member, made on demand; only the last member's are kept.
+
+    Args:
+        seed: public, of the directions.
+        n: trainable coordinates.
+        count: canaries of each member.
+        length: ℓ2 length of every crafted gradient.
+    """
 
     def __init__(self, seed: Seed, n: int, count: int, length: float) -> None:
         self._seed, self._n, self.count, self._length = seed, n, count, length
@@ -205,7 +212,14 @@ class _Directions:
 
 
 class CraftedTask:
-    """A task in which each member adds to its local steps the crafted canaries whose coins show heads."""
+    """A task in which each member adds to its local steps the crafted canaries whose coins show heads.
+
+    Args:
+        task: the task without them.
+        config: says how far a gradient moves an update.
+        directions: the canaries' gradients.
+        coins: of each member.
+    """
 
     def __init__(self, task: AuditableTask, config: Config, directions: _Directions, coins: tuple[Coins, ...]) -> None:
         self._task, self._config, self._directions, self._coins = task, config, directions, coins

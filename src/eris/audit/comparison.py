@@ -43,7 +43,7 @@ class MembershipComparison:
         return audited.task, audited
 
     def found(self, config: Config, folder: Path, rounds: int) -> dict[str, Any]:
-        """Return the result of each attack on one training."""
+        """Return the result of each attack on the training in `folder`, after its first `rounds` rounds."""
         del config
         results = [result.plain() for result in self._runs.pop(folder).results(rounds)]
         found: dict[str, Any] = sayable({"results": results})

@@ -89,10 +89,10 @@ def captured_by(vantage: Vantage, record: RoundTranscript, victim: int, pads: Se
 class UpdateEstimate:
     """A member's update as far as the attacker knows it."""
 
-    view: View = field(repr=False)
+    view: View = field(repr=False)  # what the observer saw of the victim itself
     seen: Coordinates = field(repr=False)  # those of the view, and where the victim alone is left in a published mean
     update: Vector = field(repr=False)  # on seen: the victim's own values
-    rest: Coordinates = field(repr=False)
+    rest: Coordinates = field(repr=False)  # where the victim is known only as part of a mean
     means: Vector = field(repr=False)  # on rest: the mean of the victim and the others
     share: float  # the victim's weight in these means
     fresh_update: Vector = field(repr=False)  # update without what momentum carried over
@@ -186,7 +186,10 @@ class UpdateEstimator:
         return self._whole_steps(update, view.scalars.get("steps", _mean_steps(record)))
 
     def _unshifted_means(self, rest: Coordinates, residuals: Vector, record: RoundTranscript) -> Vector:
-        """Return the mean update of the others: exact under a shared mask, unbiased under secret ones."""
+        """Return on `rest` the mean update of all who do not observe: exact under a shared mask, else unbiased.
+
+        `residuals` are the published means there, less the observers' part.
+        """
         compressor = self._recipe.compressor
         scale = kept_scale(compressor, record.layout.trainable, rest) if compressor.shared_support else np.float32(1)
         means = residuals / scale
@@ -247,7 +250,10 @@ class UpdateEstimator:
         return np.float32(max(1 - sum(record.weights[peer] for peer in self.vantage.peers), 1e-9))
 
     def _fresh(self, seen: Coordinates, update: Vector, rest: Coordinates, means: Vector) -> tuple[Vector, Vector]:
-        """Subtract what momentum carried over, where the coordinate was known in the same way last round."""
+        """Return `update` (on `seen`) and `means` (on `rest`) without what momentum carried over from the last round.
+
+        It is subtracted only where the coordinate was known in the same way then.
+        """
         if not self._momentum:
             return update, means
         now, was_seen = np.zeros(self._n, np.float32), np.zeros(self._n, bool)
@@ -269,7 +275,7 @@ class UpdateEstimator:
     def _advance_own(
         self, record: RoundTranscript, seen: Coordinates, sent: Vector, rest: Coordinates, others: _Others
     ) -> None:
-        """Advance the victim's reference as the victim does, where its values were seen and accepted."""
+        """Advance the victim's reference as the victim does: by `sent` on the `seen` coordinates that were accepted."""
         step = self._reference_step(record)
         self._own[rest] += step * others.values[rest]  # a guess, in case a redrawn plan reveals the coordinate
         accepted = np.isin(record.layout.trainable.owners_of(seen), record.accepted(self.victim))
@@ -315,7 +321,10 @@ class _Others:
 
 
 def kept_scale(compressor: Compressor, plan: ShardPlan, coordinates: Coordinates) -> np.float32 | Vector:
-    """Return the factor by which a compressor scaled the kept values: 1 + ω for sparsifiers, 1 for all others."""
+    """Return the factor by which a compressor scaled kept values: 1 + ω for sparsifiers, 1 for all others.
+
+    A stratified one has a factor for each shard: then there is one for each of the coordinates, by its shard in `plan`.
+    """
     if isinstance(compressor, StratifiedRandK):
         sizes = plan.sizes.tolist()
         ratios = [size / max(1, share_of(compressor.p, size, round_up=True)) for size in sizes]

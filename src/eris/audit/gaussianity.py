@@ -101,7 +101,15 @@ def not_normal(samples: Rows, seed: Seed) -> float:
 
 
 class _Probe:
-    """Writes the transcripts of some rounds as they start: every member's update, and one member's many redraws."""
+    """Writes the transcripts of some rounds as they start: every member's update, and one member's many redraws.
+
+    Args:
+        task: what is trained.
+        config: has the seed.
+        folder: where the files go.
+        rounds: which ones to write.
+        draws: how often the first member's round is repeated.
+    """
 
     def __init__(self, task: Task, config: Config, folder: Path, rounds: Sequence[int], draws: int) -> None:
         self._task, self._config, self._folder = task, config, folder

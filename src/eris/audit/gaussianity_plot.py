@@ -51,7 +51,7 @@ def _draw_densities(axes: Axes, points: Points, key: str, title: str) -> None:
 def _draw_told(axes: Axes, points: Points) -> None:
     places = range(len(points))
     shares = [100 * point["not_normal"] if point["not_normal"] is not None else math.nan for point in points]
-    axes.plot(places, shares, "o-", color=COLOURS[0], label="no Gaussian at 5 %")
+    axes.plot(places, shares, "o-", color=COLOURS[0], label="not Gaussian at 5 %")
     axes.plot(places, [100 * point["chance"] for point in points], "-", color=MUTED, label="chance: Gaussian numbers")
     axes.set_xticks(places, [str(point["label"]) for point in points])
     axes.set_xlabel("round")

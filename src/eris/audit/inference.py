@@ -70,7 +70,7 @@ class OnePlace(Observer):
         server: bool = False,
         partners: Mapping[int, Sequence[int]] = _NOBODY,
     ) -> list[Vantage]:
-        """Return the one place, drawn once for all victims."""
+        """Return the one place, drawn once for all victims; the arguments are those of `Observer.vantages`."""
         del victim, limit
         nobody = -1
         place = Observer(self.kind, self.size)
@@ -84,10 +84,10 @@ class InferenceResult:
     question: Question
     observer: str
     seed: int
-    value: float
-    low: float
+    value: float  # the AUC, or the share of right answers
+    low: float  # of the 95 % interval
     high: float
-    chance: float
+    chance: float  # the value of blind guessing
     asked: int  # pairs, or samples
     accuracy: float | None  # of the model
     seen: tuple[int, ...] = field(default=(), repr=False)  # the peers that looked
@@ -188,7 +188,14 @@ def _one(
 def _planted(
     task: AuditableTask, public: AuditableTask, gradients: Callable[[Vector], Vector], rows: int
 ) -> PlantedTask:
-    """Present a question as canaries, so that the membership audit can score it; nothing is planted."""
+    """Present a question as canaries, so that the membership audit can score it; nothing is planted.
+
+    Args:
+        task: what is trained.
+        public: public samples, as if they were one member's.
+        gradients: returns at a model the gradient of whatever is asked about.
+        rows: how many things are asked about, of every member.
+    """
     places = tuple(np.arange(rows) for _ in range(task.members))
     canaries = Canaries(places, tuple(np.zeros(rows, bool) for _ in places), places)
     return PlantedTask(task, cast(AuditableTask, _SameForAll(task, gradients)), canaries, public=public)
@@ -223,7 +230,7 @@ class _Property:
 
 
 class _Source:
-    """The source question: which member does a sample belong to?"""
+    """The source question: which member does a sample belong to? Up to `asked` samples of each are asked about."""
 
     attack = WhitenedRegression()
 

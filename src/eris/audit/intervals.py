@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from eris.errors import InputError
 from eris.simulate.spread import t_quantile
 
-__all__ = ["area_interval", "epsilon_lower_bound", "mean_over_seeds", "placements", "rate_interval"]
+__all__ = ["area_interval", "epsilon_lower_bound", "guesses_interval", "mean_over_seeds", "placements", "rate_interval"]
 
 _LARGEST_EPSILON = 64.0
 
@@ -60,7 +60,7 @@ def epsilon_lower_bound(
 
 
 def rate_interval(hits: int, count: int, *, level: float = 0.05) -> tuple[float, float]:
-    """Return the Clopper–Pearson interval of a rate."""
+    """Return the Clopper–Pearson interval of a rate of `hits` in `count`, with confidence 1 − `level`."""
     if count == 0:
         return 0.0, 1.0
     low = 0.0 if hits == 0 else _solve(lambda q: _tail(count, q)[hits] - level / 2)
@@ -71,12 +71,18 @@ def rate_interval(hits: int, count: int, *, level: float = 0.05) -> tuple[float,
 def area_interval(
     placements: NDArray[np.float64], coins: NDArray[np.bool_], members: NDArray[np.int64], *, level: float = 0.05
 ) -> tuple[float, float]:
-    """Return an interval for the area under the ROC curve, from each canary's placement (see `placements`).
+    """Return an interval for the area under the ROC curve, with confidence 1 − `level`.
 
     The area is the mean placement of the included canaries. Its variance is that of DeLong, summed by member
     (Obuchowski): scores of one member's canaries are standardised together, so they are not independent, and members
     may differ. The interval is computed on the logit scale, with Student's t for that many members, so that it stays
     inside (0, 1) and keeps its coverage with few of them.
+
+    Args:
+        placements: of each canary, as `placements` returns them.
+        coins: whether each canary was included.
+        members: whose canary each is.
+        level: the significance level.
     """
     inside, outside = int(coins.sum()), int((~coins).sum())
     if not inside or not outside:
@@ -86,10 +92,27 @@ def area_interval(
         low, high = rate_interval(min(inside, outside), min(inside, outside), level=level)
         return (low, high) if area else (1 - high, 1 - low)
     pull = (placements - area) / np.where(coins, inside, outside)
-    variance, freedom = _variance(pull, members)
-    reach = t_quantile(1 - level / 2, freedom) * math.sqrt(variance) / (area * (1 - area))
-    middle = math.log(area / (1 - area))
-    return _expit(middle - reach), _expit(middle + reach)
+    return _on_logits(area, *_variance(pull, members), level)
+
+
+def guesses_interval(hits: Sequence[int], counts: Sequence[int], *, level: float = 0.05) -> tuple[float, float]:
+    """Return an interval for the share of right guesses.
+
+    Members may differ in how much they leak, and guesses about one of them belong together: the variance is summed by
+    member, as that of `area_interval` is. From a single member, or if all guesses or none are right, there is no
+    spread to judge by, and the interval is that of independent guesses.
+
+    Args:
+        hits: the right guesses about each member.
+        counts: all guesses about each member.
+        level: one minus the coverage.
+    """
+    right, all_guesses = sum(hits), sum(counts)
+    if sum(count > 0 for count in counts) < 2 or right in (0, all_guesses):
+        return rate_interval(right, all_guesses, level=level)
+    rate = right / all_guesses
+    pull = (np.asarray(hits) - rate * np.asarray(counts))[np.asarray(counts) > 0] / all_guesses
+    return _on_logits(rate, *_variance(pull, np.arange(len(pull))), level)
 
 
 def placements(scores: NDArray[np.float64], coins: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -116,6 +139,13 @@ def _midranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return ranks
+
+
+def _on_logits(value: float, variance: float, freedom: int, level: float) -> tuple[float, float]:
+    """Return Student's interval on the logit scale, which keeps it inside (0, 1)."""
+    reach = t_quantile(1 - level / 2, freedom) * math.sqrt(variance) / (value * (1 - value))
+    middle = math.log(value / (1 - value))
+    return _expit(middle - reach), _expit(middle + reach)
 
 
 def _expit(value: float) -> float:

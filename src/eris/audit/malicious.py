@@ -73,7 +73,7 @@ class FalseMean:
     """One case to play: the shard plan, the defence, and whether the aggregator lies at all."""
 
     plan: str  # contiguous or random
-    defence: str
+    defence: str  # one of `DEFENCES_AGAINST_LIES`
     lies: bool
 
 
@@ -153,7 +153,13 @@ def _played(case: FalseMean, changes: Sequence[str], aggregators: int, seed: int
 
 
 class _Scene:
-    """The setting of one case: a member's batch, an aggregator's shard, and the layers' places in the flat vector."""
+    """The setting of one case: a member's batch, an aggregator's shard, and the layers' places in the flat vector.
+
+    Args:
+        config: the training, with the defence.
+        case: the shard plan, and whether updates are summed.
+        aggregators: how many shards there are.
+    """
 
     def __init__(self, config: Config, case: FalseMean, aggregators: int) -> None:
         self._task = cast(Any, build_task(config.model_dump(mode="json", exclude_none=True)))
@@ -164,7 +170,7 @@ class _Scene:
         names = list(spec.slices)
         weights = [name for name in names if name.endswith("weight")]
         if len(weights) < 2 or not isinstance(spec.slices[weights[0]], slice):
-            raise InputError("the lies need a perceptron with a hidden layer", fix="use model.name=mlp")
+            raise InputError("this attack needs a perceptron with a hidden layer", fix="use model.name=mlp")
         self.first, self._last = spec.slices[weights[0]], spec.slices[weights[-1]]
         self.biases = self.model[spec.slices[weights[0].replace("weight", "bias")]]
         self.output_bias = spec.slices[weights[-1].replace("weight", "bias")]
@@ -257,7 +263,15 @@ def planted_traps(
 
 
 def _shard(n: int, aggregators: int, plan: str, seed: Seed, first: slice) -> Coordinates:
-    """Return the coordinates of the shard that has most of the first layer."""
+    """Return the coordinates of the shard that has most of the first layer.
+
+    Args:
+        n: trainable coordinates.
+        aggregators: how many shards they are divided into.
+        plan: contiguous or random.
+        seed: of a random plan.
+        first: where the first layer's weights lie.
+    """
     drawn = contiguous(n, aggregators) if plan == "contiguous" else scattered(n, aggregators, seed.child("plan"))
     owners = drawn.owners_of(np.arange(first.start, first.stop))
     return drawn.coordinates(int(np.bincount(owners, minlength=aggregators).argmax()))

@@ -46,17 +46,17 @@ class MembershipResult:
     method: str
     observer: str
     attack: str
-    rounds: int
+    rounds: int  # taken into account
     members: int
-    canaries: int
+    canaries: int  # of all members together
     visible_share: float  # of the update, mean over rounds, members and views
-    views: int
-    figures: dict[str, Figure] = field(repr=False)
-    epsilon: dict[str, Any] = field(repr=False)
+    views: int  # most places from which one member was looked at
+    figures: dict[str, Figure] = field(repr=False)  # by statistic
+    epsilon: dict[str, Any] = field(repr=False)  # a lower bound on ε, and what is needed to interpret it
     by_round: list[float] = field(repr=False)  # share of right guesses, mean over views and members
     by_member: list[float] = field(repr=False)  # share of right guesses at the last round, mean over views
     true_positives: dict[str, dict[str, Any]] = field(repr=False)  # by false positive rate
-    sheet: ScoreSheet = field(repr=False, compare=False)
+    sheet: ScoreSheet = field(repr=False, compare=False)  # the guesses
     coins: tuple[Coins, ...] = field(repr=False, compare=False)
 
     def plain(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class ObservationPlace:
     """One place from which one victim is observed: the estimator there, and each attack's memory and scores."""
 
     estimator: UpdateEstimator | NeighbourEstimator
-    canaries: int
+    canaries: int  # of the victim
     memories: dict[str, Memory] = field(default_factory=dict, repr=False)  # by attack
     scores: dict[str, list[Scores]] = field(default_factory=dict, repr=False)  # by attack, one row for each round
 
@@ -152,7 +152,7 @@ class MembershipAudit:
         coins, seed = self._planted.canaries.coins, _audit_seed(self._composition).child("statistics")
         taken = self.scores(observer)
         if attack not in taken:
-            raise ConfigError(f"attack {attack} was not made in this audit", fix=f"use one of {', '.join(taken)}")
+            raise ConfigError(f"attack {attack} was not part of this audit", fix=f"use one of {', '.join(taken)}")
         scores = [part[:rounds] for part in taken[attack]]
         if self._composition.method.trusted and not ATTACKS.find(attack).cumulative:
             scores = [part[-1:] for part in scores]  # only the final model is shown to anyone
@@ -224,7 +224,7 @@ class MembershipAudit:
                     yield f"{observer}/place/{victim}/{number}/", place
 
     def _places(self, observer: Observer, victim: int, views: int) -> list[ObservationPlace]:
-        """Return the places from which a victim is observed, for methods with one common model."""
+        """Return up to `views` places from which a victim is observed, for methods with one common model."""
         composition, members = self._composition, self._planted.task.members
         # A trusted server tells nobody what it saw: everybody else has only what it publishes.
         looking = Observer("broadcast") if composition.method.trusted else observer
@@ -238,7 +238,7 @@ class MembershipAudit:
         ]
 
     def _neighbour_places(self, observer: Observer, victim: int, views: int) -> list[ObservationPlace]:
-        """Return the places from which a victim is observed, for methods whose members have their own models."""
+        """Return up to `views` places from which a victim is observed, where members have their own models."""
         composition = self._composition
         vantages = observer.places_among(victim, self._planted.task.members, _audit_seed(composition), limit=views)
         n, sends_models = composition.recipe.spec.n_trainable, composition.method.sends_models

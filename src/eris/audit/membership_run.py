@@ -241,7 +241,7 @@ class MethodAudit:
     method: str
     seed: int
     accuracy: float | None
-    results: list[MembershipResult] = field(repr=False)
+    results: list[MembershipResult] = field(repr=False)  # one for each observer and attack
 
     def plain(self) -> dict[str, Any]:
         """Return plain data."""
@@ -274,7 +274,7 @@ def audit_membership(
         plan: what to measure.
         seeds: train each method with each of these instead of the configuration's own seed.
         listeners: hear the events of the trainings; with several processes, only the end of each.
-        stopped: asked whether to stop.
+        stopped: asked whether to stop; with several processes, never.
         notice: told how much memory the audit needs, before it takes it.
         processes: how many trainings may run at once.
     """
@@ -299,16 +299,14 @@ _Job = tuple[Config, Path, AuditPlan]
 def _apart(
     jobs: Sequence[_Job], processes: int, listeners: Sequence[Listener], notice: Callable[[AuditMemory], None]
 ) -> list[MethodAudit]:
-    """Audit trainings in processes of their own, at most as many at once as memory allows."""
+    """Audit trainings in processes of their own: up to `processes` at once, and no more than memory allows.
+
+    `listeners` hear only the end of each training; `notice` is told how much memory one audit needs.
+    """
     first = _opened(jobs[0])
     notice(first.memory_need)
     processes = min(processes, len(jobs), affordable(first.memory_need))
-    trials = []
-    for trial, (config, *_) in zip(side_by_side(_audited, jobs, processes), jobs, strict=True):
-        trials.append(trial)
-        for listener in listeners:
-            listener(RunEnded(config.rounds, True, "", 0.0))
-    return trials
+    return side_by_side(_audited, jobs, processes, listeners)
 
 
 def _audited(job: _Job) -> MethodAudit:
@@ -378,7 +376,7 @@ def _figure(name: str, found: Sequence[MembershipResult]) -> dict[str, Any]:
 
 
 def _check(config: Config, name: str, plan: AuditPlan) -> None:
-    """Refuse observers that a method does not have, before anything is trained."""
+    """Refuse the plan's observers that the method `name` does not have, before anything is trained."""
     method, seed = method_by_name(name), public_root(config.seed)
     aggregators = range(method.aggregators(config))
     for observer in plan.observers:
@@ -392,7 +390,13 @@ def _check(config: Config, name: str, plan: AuditPlan) -> None:
 
 
 def attack_again(folder: Path, out: Path, plan: AuditPlan) -> list[MethodAudit]:
-    """Report on a finished run that was trained with canaries (see `finished_audit`), without training again."""
+    """Report on a finished run that was trained with canaries (see `finished_audit`), without training again.
+
+    Args:
+        folder: the run's.
+        out: the folder for the results.
+        plan: of that audit, with the attacks to report.
+    """
     config = load_config(folder / "config.toml")
     trials = [audit_method(config, folder, plan)]
     _write(config, out, trials)
@@ -415,7 +419,13 @@ def audit_method(
 ) -> MethodAudit:
     """Train one method with canaries and attack it; if that was done before, only recompute the results.
 
-    `notice` is told how much memory the audit needs besides the training, before it takes it.
+    Args:
+        config: what to train.
+        folder: for the training and its scores.
+        plan: what to measure.
+        listeners: hear the events of the training.
+        stopped: asked whether to stop.
+        notice: told how much memory the audit needs besides the training, before it takes it.
     """
     audited = _opened((config, folder, plan))
     notice(audited.memory_need)
@@ -432,7 +442,7 @@ def _opened(job: _Job) -> AuditedRun:
 
 
 def _train(audited: AuditedRun, config: Config, listeners: Sequence[Listener], stopped: Callable[[], bool]) -> None:
-    """Train from the beginning, or from the last checkpoint of the same audit."""
+    """Train from the beginning, or from the last checkpoint of the same audit; `stopped` is asked whether to stop."""
     options: dict[str, Any] = {"task": audited.task, "listeners": [audited, *listeners], "stopped": stopped}
     result = resume(audited.folder, **options) if audited.begun else run(config, audited.folder, **options)
     if not result.finished:

@@ -31,8 +31,8 @@ SIZES = {
 class SweepPoint:
     """One training of a sweep: its changes to the settings, and its observers."""
 
-    label: str
-    changes: tuple[str, ...]
+    label: str  # empty: each observer's size labels its own entry
+    changes: tuple[str, ...]  # `key=value`
     observers: tuple[Observer, ...] = _AGGREGATOR
 
 
@@ -41,7 +41,7 @@ class Sweep:
     """A named axis to sweep along; `points` returns its trainings for a number of members."""
 
     name: str
-    axis: str
+    axis: str  # what changes from point to point, in words
     points: Callable[[int], list[SweepPoint]]
 
 

@@ -36,10 +36,10 @@ class PretrainedNetwork:
     there is one, else a `Progress`.
     """
 
-    name: str
-    about: str
+    name: str  # in the cache
+    about: str  # what it is, in one line
     maker: str
-    package: Package | None = None
+    package: Package | None = None  # where it was published; None: it is trained here
 
     @property
     def source(self) -> str:

@@ -160,7 +160,14 @@ class Observer:
         return self._coalitions(victim, aggregators, seed, limit)
 
     def places_among(self, victim: int, members: int, seed: Seed, *, limit: int) -> list[Vantage]:
-        """Return up to `limit` places to look from, for methods whose members talk to each other directly."""
+        """Return up to `limit` places to look from, for methods whose members talk to each other directly.
+
+        Args:
+            victim: the member that is looked at.
+            members: how many members there are.
+            seed: where the random order comes from.
+            limit: the most places to return.
+        """
         if self.kind == "wire":
             return [Vantage((), "sent")]
         if self.kind in ("server", "broadcast", "pair", "unmasker"):
@@ -217,7 +224,10 @@ def partners_of(config: Config, name: str) -> dict[int, tuple[int, ...]]:
 
 
 def _unmaskers(aggregators: Sequence[int], victim: int, partners: Mapping[int, Sequence[int]]) -> list[Vantage]:
-    """Return a place for each unmasker on its own: it knows pads, and only those values that it aggregates itself."""
+    """Return a place for each unmasker on its own: it knows pads, and only those values that it aggregates itself.
+
+    `partners` are the unmaskers of each aggregator.
+    """
     if not partners:
         raise ConfigError("shards are not masked, so there is no unmasker", fix="use --observer aggregator")
     helpers = dict.fromkeys(helper for peer in aggregators for helper in partners[peer] if helper != victim)
@@ -225,7 +235,7 @@ def _unmaskers(aggregators: Sequence[int], victim: int, partners: Mapping[int, S
 
 
 def _pairs(aggregators: Sequence[int], victim: int, partners: Mapping[int, Sequence[int]]) -> list[Vantage]:
-    """Return a place for each aggregator together with its unmaskers, unless the victim is one of them."""
+    """Return a place for each aggregator with its unmaskers (`partners`), unless the victim is one of them."""
     if not partners:
         raise ConfigError("shards are not masked, so an aggregator needs no unmasker", fix="use --observer aggregator")
     pairs = [(peer, *partners[peer]) for peer in aggregators if victim not in partners[peer]]
@@ -252,11 +262,11 @@ class RoundTranscript:
     """What happened in one round; all of it is public (model, assignment, weights, means) but `sent`."""
 
     round: int
-    assignment: tuple[int, ...]
-    layout: Layout
+    assignment: tuple[int, ...]  # shard → aggregator
+    layout: Layout  # which coordinates are in which shard
     model: Vector = field(repr=False)  # x^t
-    sent: dict[int, Sent] = field(default_factory=dict, repr=False)
-    means: dict[int, PublishedMean] = field(default_factory=dict, repr=False)
+    sent: dict[int, Sent] = field(default_factory=dict, repr=False)  # by member
+    means: dict[int, PublishedMean] = field(default_factory=dict, repr=False)  # by shard
     weights: dict[int, float] = field(default_factory=dict, repr=False)  # w_k of the roster, Σ = 1
     new_references: bool = False  # a reference epoch began with this round
     witnesses: tuple[int, ...] = ()  # shard → second aggregator, with replicas; public too
@@ -322,7 +332,7 @@ class DecentralisedTranscript:
 
     round: int
     models: Models = field(repr=False)  # each member's model at the start of the round
-    sent: dict[int, list[Sent]] = field(default_factory=dict, repr=False)
+    sent: dict[int, list[Sent]] = field(default_factory=dict, repr=False)  # by member, all its messages
 
 
 class DecentralisedRecorder:

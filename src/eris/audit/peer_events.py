@@ -2,7 +2,8 @@
 
 A simulated run reports what every member sent, and an observer takes its part of that. A real peer has only its part:
 `Received`, shard by shard. Joined by member these give the same views, so the same audit computes the same scores, bit
-for bit, from this peer alone. In fixed point a peer keeps no contributions, and there is nothing to report.
+for bit, from this peer alone. In fixed point and with masked shards a peer keeps no contributions: what it has of the
+others is that they took part, and the published sums.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from eris.events import Event, Listener, Received, RoundStarted, Sent, VerdictWritten
 from eris.protocol.recipe import Recipe
+from eris.protocol.round_plan import RoundPlan
 
 __all__ = ["PeerEvents"]
 
@@ -41,6 +43,7 @@ class PeerEvents:
         else:
             if isinstance(event, VerdictWritten):
                 self._pass_on()
+                self._pass_on_unseen(event.plan)
             self._audit(event)
 
     def _pass_on(self) -> None:
@@ -49,6 +52,17 @@ class PeerEvents:
                 self._audit(self._as_sent(parts))
         for own in self._own.values():
             self._audit(own)
+
+    def _pass_on_unseen(self, plan: RoundPlan) -> None:
+        """Report members of whom nothing but their part of a sum is known: what they sent reached nobody who looks."""
+        if self._recipe.encoding is None:
+            return
+        none, nowhere = np.empty(0, np.float32), np.empty(0, np.int64)
+        buffers = np.zeros(self._recipe.spec.n - self._recipe.spec.n_trainable, np.float32)
+        for member in plan.participants:
+            if member not in self._own:
+                weight, silent = float(plan.weights[member]), (0,) * plan.shards
+                self._audit(Sent(plan.round, member, (), silent, weight, 1.0, none, nowhere, buffers))
 
     def _as_sent(self, parts: list[Received]) -> Sent:
         """Return the part of one member's message that this peer received, as a `Sent` event."""

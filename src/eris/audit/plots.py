@@ -44,7 +44,7 @@ def plot_membership(trials: Entries, path: Path) -> None:
 
 
 def plot_sweep(points: Entries, axis: str, path: Path) -> None:
-    """Draw every attack along the axis of a sweep, and the accuracy of the models below it."""
+    """Draw every attack along a sweep, and the accuracy of the models below it; `axis` says in words what changes."""
     labels = [point["label"] for point in points]
     attacks = list(dict.fromkeys(result["attack"] for point in points for result in point["results"]))
     figure = blank_figure(7.2, 5.4)
@@ -100,7 +100,13 @@ def _percent_mark(axes: Axes, place: float, found: dict[str, Any], slot: int) ->
 
 
 def _mark(axes: Axes, place: float, result: dict[str, Any], slot: int, *, across: bool) -> None:
-    """Draw one figure: its value and interval, over the band of its chance level."""
+    """Draw one figure: its value and interval, over the band of its chance level.
+
+    Args:
+        place: on the axis that has the labels.
+        slot: the attack's, which decides marker and colour.
+        across: whether values run from left to right, else upwards.
+    """
     found = result["figures"]["auc"]
     low, high = found["low"], found["high"]
     spread = [[max(0.0, found["value"] - low)], [max(0.0, high - found["value"])]] if low is not None else None

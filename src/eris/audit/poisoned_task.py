@@ -43,7 +43,7 @@ class PoisoningAttack:
     """A poisoning attack: what attackers train on, and the factor by which they multiply their update."""
 
     name: str
-    spoils: Literal["nothing", "labels", "trigger"] = "nothing"
+    spoils: Literal["nothing", "labels", "trigger"] = "nothing"  # of the samples that attackers train on
     factor: float = 1.0
 
 
@@ -163,7 +163,7 @@ class PoisonedTask:
 
 
 def _spoiled(task: Task, attack: PoisoningAttack, target: int) -> Any:
-    """Return the task that attackers train on."""
+    """Return the task that attackers train on; `target` is the class that a backdoor opens to."""
     if attack.spoils == "nothing":
         return task
     if not hasattr(task, "tested_on"):

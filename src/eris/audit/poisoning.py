@@ -36,8 +36,9 @@ SMALL_POISONING = (
 NOTES = (
     "backdoor rate: the share of test samples from other classes that are classified as the target once they carry the "
     "trigger; chance is the rate without an attack (first rows)",
-    "fixed point stands for masked sums too: they give the same bits. Attackers here stay within the range of fixed "
-    "point; one that does not harms the model as it would under a mean, and under masks nobody can tell who it was",
+    "fixed point stands for masked sums too (rule masked): they give the same bits. Attackers here stay within the "
+    "range of fixed point; one that does not harms the model as it would under a mean, and under masks nobody can "
+    "tell who it was",
     "attackers are drawn anew for every seed; they know only their own data and do not adapt to the rule",
     "intervals are Student's t over the seeds",
 )
@@ -50,10 +51,12 @@ def _rules(attackers: int, members: int) -> dict[str, tuple[str, ...]]:
         "median": ("server.rule=median",),
         "trimmed mean": ("server.rule=trimmed_mean", f"server.rule_options.beta={beta:.4f}"),
         "fixed point": ("server.encoding=fixed",),
+        "masked": ("privacy.masking=pairs",),
     }
 
 
 RULES = tuple(_rules(1, 4))
+USUAL_RULES = tuple(rule for rule in RULES if rule != "masked")  # its bits are those of fixed point
 
 _Job = tuple[Config, Path, "PoisoningPlan", str, str, int]  # with rule, attack and seed
 _Found = dict[str, float | None]
@@ -64,7 +67,7 @@ class PoisoningPlan:
     """Which attacks to try against which rules, and with how many attackers."""
 
     attacks: tuple[str, ...] = ("none", "sign-flip", "label-flip", "scaled", "backdoor")
-    rules: tuple[str, ...] = RULES
+    rules: tuple[str, ...] = USUAL_RULES
     attackers: int = 2
     target: int = 0  # the class that a backdoor opens to
 
@@ -110,7 +113,7 @@ def audit_poisoning(
         plan: the attacks and rules.
         seeds: to train each pair with.
         listeners: hear the events of the trainings; with several processes, only the end of each.
-        stopped: asked whether to stop.
+        stopped: asked whether to stop; with several processes, never.
         processes: how many trainings may run at once.
     """
     plan.check(config)
@@ -130,15 +133,13 @@ def audit_poisoning(
 def _all_trained(
     jobs: Sequence[_Job], listeners: Sequence[Listener], stopped: Callable[[], bool], processes: int
 ) -> list[_Found]:
-    """Return the result of every training, several at once if there are processes for that."""
+    """Return the result of every training, several at once if there are `processes` for that.
+
+    `listeners` and `stopped` are those of `audit_poisoning`.
+    """
     if min(processes, len(jobs)) < 2:
         return [_trained(*job, listeners=listeners, stopped=stopped) for job in jobs]
-    found = []
-    for result, (config, *_) in zip(side_by_side(_trained_apart, jobs, min(processes, len(jobs))), jobs, strict=True):
-        found.append(result)
-        for listener in listeners:
-            listener(RunEnded(config.rounds, True, "", 0.0))
-    return found
+    return side_by_side(_trained_apart, jobs, min(processes, len(jobs)), listeners)
 
 
 def _trained_apart(job: _Job) -> _Found:
@@ -170,7 +171,18 @@ def _trained(
     listeners: Sequence[Listener] = (),
     stopped: Callable[[], bool] = lambda: False,
 ) -> _Found:
-    """Train with one rule, attack and seed, or read the result if that was done before."""
+    """Train with one rule, attack and seed, or read the result if that was done before.
+
+    Args:
+        config: what to train, with the rule already set.
+        runs: where all trainings have their folders.
+        plan: how many attack, and the class that a backdoor opens to.
+        rule: its name, for the folder.
+        attack: its name.
+        seed: to train with.
+        listeners: hear the events of the training.
+        stopped: asked whether to stop.
+    """
     config = with_defaults(config.model_copy(update={"seed": seed}), config.methods[0])
     folder = runs / rule.replace(" ", "-") / attack / f"seed-{seed}"
     key = sha256(json.dumps([config.digest, attack, plan.attackers, plan.target]).encode()).hexdigest()
@@ -189,7 +201,10 @@ def _trained(
 
 
 def _known(mark: Path, key: str, config: Config, listeners: Sequence[Listener]) -> dict[str, float | None]:
-    """Return the result of a finished training, and tell listeners, such as progress bars, that it is done."""
+    """Return the result of a finished training, and tell listeners, such as progress bars, that it is done.
+
+    `mark` is its result file, which is refused if it has another `key`: it was made with other settings.
+    """
     found: dict[str, Any] = json.loads(mark.read_text(encoding="utf-8"))
     if found.pop("key") != key:
         raise ConfigError(

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.audit.canaries import Coins
-from eris.audit.intervals import area_interval, epsilon_lower_bound, placements, rate_interval
+from eris.audit.intervals import area_interval, epsilon_lower_bound, guesses_interval, placements
 from eris.seeds import Seed
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "guess",
     "guess_counts",
     "guessing",
+    "interval_of_accuracy",
     "interval_of_area",
     "pooled",
     "standardised",
@@ -102,7 +103,10 @@ def area(scores: Scores, coins: Coins) -> Scores:
 
 
 def true_positive_rate(scores: Scores, coins: Coins, false_positive_rate: float, keys: NDArray[Any]) -> Scores:
-    """Return the share of included canaries found when at most this share of the others is called in."""
+    """Return the share of included canaries found when at most this share of the others is called in.
+
+    There is one for each row of `coins`; equal scores are ordered by random `keys`.
+    """
     order = np.lexsort((keys, -scores))
     ranked = coins[..., order]
     inside = ranked.sum(axis=-1)
@@ -133,9 +137,9 @@ class Figure:
     """
 
     value: float
-    chance: float
-    chance_95: float
-    p_value: float
+    chance: float  # mean over tosses
+    chance_95: float  # 95 % point over tosses
+    p_value: float  # share of the tosses that do as well, the real one included
     low: float | None = None
     high: float | None = None
 
@@ -161,10 +165,13 @@ class ScoreSheet:
 
 
 def figures(sheet: ScoreSheet, coins: Sequence[Coins], seed: Seed, *, tosses: int = 1000) -> dict[str, Figure]:
-    """Return every statistic of a sheet with its chance level, from so many tosses, and its interval if it has one."""
+    """Return every statistic of a sheet with its chance level, from so many tosses, and its interval if it has one.
+
+    `coins` are each member's; `seed` tosses them again.
+    """
     values = {name: float(value[0]) for name, value in _statistics(sheet, [part[None] for part in coins]).items()}
     null = _null(sheet, coins, seed.child("null"), tosses)
-    bounds = {"auc": interval_of_area(sheet.last, coins), "accuracy": rate_interval(*guessing(sheet, coins))}
+    bounds = {"auc": interval_of_area(sheet.last, coins), "accuracy": interval_of_accuracy(sheet, coins)}
     found = {}
     for name, value in values.items():
         chance = null[name]
@@ -193,12 +200,20 @@ def pooled(last: Sequence[Scores]) -> list[Scores]:
 
 def guessing(sheet: ScoreSheet, coins: Sequence[Coins]) -> tuple[int, int]:
     """Return the number of right guesses and of all guesses, at the last round and from the view chosen beforehand."""
-    right = count = 0
-    for guesses, toss in zip(sheet.guesses, coins, strict=True):
-        last = guesses[-1, 0]
-        right += int((last == np.where(toss, 1, -1)).sum())
-        count += int((last != 0).sum())
-    return right, count
+    right, counts = _guessed_of(sheet, coins)
+    return sum(right), sum(counts)
+
+
+def interval_of_accuracy(sheet: ScoreSheet, coins: Sequence[Coins]) -> tuple[float, float]:
+    """Return the interval of the share of right guesses (`guessing`)."""
+    return guesses_interval(*_guessed_of(sheet, coins))
+
+
+def _guessed_of(sheet: ScoreSheet, coins: Sequence[Coins]) -> tuple[list[int], list[int]]:
+    """Return the right guesses about each member and all guesses about it, as `guessing` counts them."""
+    last = [guesses[-1, 0] for guesses in sheet.guesses]
+    right = [int((part == np.where(toss, 1, -1)).sum()) for part, toss in zip(last, coins, strict=True)]
+    return right, [int((part != 0).sum()) for part in last]
 
 
 def by_round(sheet: ScoreSheet, coins: Sequence[Coins]) -> list[float]:
@@ -215,7 +230,7 @@ def by_member(sheet: ScoreSheet, coins: Sequence[Coins]) -> list[float]:
 
 
 def epsilon(sheet: ScoreSheet, coins: Sequence[Coins], *, delta: float) -> dict[str, Any]:
-    """Return the lower bound on ε from the pre-chosen guesses, with all that is needed to interpret it."""
+    """Return the lower bound on ε (at δ = `delta`) from the pre-chosen guesses, with what is needed to interpret it."""
     right, count = guessing(sheet, coins)
     canaries = sum(len(toss) for toss in coins)
     return {

@@ -1,4 +1,4 @@
-"""Trainings of an audit in processes of their own, as many at once as there are cores, each with one compute thread."""
+"""Trainings of an audit in processes of their own, several at once, each with one compute thread."""
 
 from __future__ import annotations
 
@@ -7,24 +7,40 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from eris.events import Listener, RunEnded
 
 __all__ = ["side_by_side"]
 
-_Job = TypeVar("_Job")
+_Job = TypeVar("_Job", bound=tuple[Any, ...])
 _Done = TypeVar("_Done")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def side_by_side(work: Callable[[_Job], _Done], jobs: Sequence[_Job], processes: int) -> Iterator[_Done]:
-    """Yield what `work` makes of each job, in their order, with so many processes."""
+def side_by_side(
+    work: Callable[[_Job], _Done], jobs: Sequence[_Job], processes: int, listeners: Sequence[Listener]
+) -> list[_Done]:
+    """Return what `work` makes of each job, in their order; a job is a tuple that begins with a training's `Config`.
+
+    Args:
+        work: trains, in a process of its own: a function of a module.
+        jobs: what it is called with.
+        processes: how many trainings run at once.
+        listeners: hear that a training is done, but not what happens in it.
+    """
+    made = []
     with _one_thread_each(), multiprocessing.get_context("spawn").Pool(processes, _leave_interrupts) as pool:
-        yield from pool.imap(work, jobs)
+        for done, (config, *_) in zip(pool.imap(work, jobs), jobs, strict=True):
+            made.append(done)
+            for listener in listeners:
+                listener(RunEnded(config.rounds, True, "", 0.0))
+    return made
 
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Give each process started inside the block one compute thread: together they already use all cores."""
+    """Give each process started inside the block one compute thread, so that they do not compete for cores."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:

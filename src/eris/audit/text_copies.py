@@ -42,7 +42,7 @@ class Filler(Protocol):
     """A model that fills gaps in a text with new words."""
 
     def fill(self, words: Sequence[str], gaps: Sequence[Gap], seed: Seed) -> list[str]:
-        """Return the words with randomly drawn ones in the gaps."""
+        """Return the words with randomly drawn ones in the gaps, each from its first word to before its end."""
         ...
 
 
@@ -97,7 +97,7 @@ class MaskFiller:
 
 
 class SpanFiller:
-    """Fills whole gaps with a T5, which writes what belongs into numbered gaps."""
+    """Fills whole gaps with a T5, which writes what belongs into numbered gaps, up to `longest` tokens in all."""
 
     def __init__(self, network: Any, tokenizer: Any, *, longest: int = 150) -> None:
         self._network, self._tokenizer, self._longest = network.eval(), tokenizer, longest
@@ -166,7 +166,10 @@ class NextFiller:
 def _sampled(
     network: Any, tokens: Tensor, seed: Seed, most: int, *, until: Callable[[Tensor], bool] = lambda _: False
 ) -> Tensor:
-    """Generate up to `most` tokens, each drawn from the network's guesses, without touching torch's own generator."""
+    """Generate up to `most` tokens, each drawn from the network's guesses, without touching torch's own generator.
+
+    `until` is shown all tokens so far, and says whether they are enough.
+    """
     from transformers import StoppingCriteriaList
 
     with torch.random.fork_rng(devices=[]), torch.inference_mode():

@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         begin_with: Annotated[
             int,
             typer.Option(
-                min=0, metavar="N", help="Begin when N listed peers are here; the others may come later. 0: all."
+                min=0, metavar="N", help="Begin when N listed peers have joined; the others may join later. 0: all."
             ),
         ] = 0,
         wait: Annotated[
@@ -57,7 +57,9 @@ def register(app: typer.Typer) -> None:
         ] = 86_400.0,
         patience: Annotated[
             float,
-            typer.Option(min=0.0, metavar="SECONDS", help="Wait this long when too few members are here for a round."),
+            typer.Option(
+                min=0.0, metavar="SECONDS", help="Wait this long when too few members are present for a round."
+            ),
         ] = 3600.0,
         linger: Annotated[
             float,
@@ -131,8 +133,8 @@ def _names(federation: FederationFile, *, take_over: bool) -> tuple[str, ...]:
     names = tuple(federation.coordinators)
     if take_over and len(names) == 1:
         raise ConfigError(
-            "this federation lists nobody who may take over",
-            fix='add it in everybody\'s file, before the run: standbys.NAME = "host:port" under [federation]',
+            "this federation lists no standby that may take over",
+            fix='add one to every peer\'s file, before the run: standbys.NAME = "host:port" under [federation]',
             key="federation.standbys",
         )
     return (*names[1:], names[0]) if take_over else names

@@ -64,7 +64,7 @@ def get_set(
     if as_json:
         typer.echo(json.dumps(_facts(manifest), indent=2))
         return
-    verb = "fetched" if fetched else "is here already"
+    verb = "fetched" if fetched else "is already here"
     counts = " + ".join(f"{count:,}" for count in manifest.samples.values())
     what = f"{counts} samples ({manifest.edition})" if counts else manifest.edition
     typer.echo(f"{name} {verb}: {what}, {_size(manifest.bytes)}, from {manifest.source}")

@@ -38,7 +38,7 @@ def shown_live(facts: LiveFacts, console: Console, refresh: Callable[[], None] =
 
 
 def live_table(facts: Facts, height: int = 24) -> Group:
-    """Return everything as one picture of about `height` lines."""
+    """Return the whole view, about `height` lines tall."""
     run = facts["run"]
     parts: list[RenderableType] = [_head(run), *_bar(run), _figures(facts)]
     if facts["peers"]:

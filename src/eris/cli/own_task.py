@@ -65,7 +65,10 @@ def said(app: FlowerApp, config: Config) -> None:
 
 
 def for_all(config: Config, task: str | None, app: FlowerApp | None) -> tuple[Config, TaskSource | None]:
-    """Return the settings and where the workers of a simulation get the task from; None where settings describe it."""
+    """Return the settings and where the workers of a simulation get the task from; None where settings describe it.
+
+    `task` is the path after --task, `app` that of --flower.
+    """
     from eris.federation import with_names_of_its_own
     from eris.simulate.worker_process import TaskSource
 
@@ -84,7 +87,10 @@ def again(task: str | None, flower: Path | None) -> str:
 
 
 def for_peer(task: str | None, flower: Path | None, node_config: str) -> str | MakeTask | None:
-    """Return what makes the task of one peer; None where the settings describe it."""
+    """Return what makes the task of one peer; None where the settings describe it.
+
+    The arguments are the command's options: --task, --flower and --node-config.
+    """
     if task and flower:
         raise ConfigError("--task and --flower each give a learning problem", fix="give one of them")
     if flower is None:

@@ -34,14 +34,14 @@ class Present:
     """A peer that joined: its place on the roster, where it can be dialled, and its certificate."""
 
     entry: RosterEntry
-    address: tuple[str, int] | None
-    certificate: bytes
-    request: JoinRequest
+    address: tuple[str, int] | None  # where it listens; None: it opens no port
+    certificate: bytes  # DER
+    request: JoinRequest  # its last one
     relays: tuple[tuple[str, int], ...] = ()  # where it waits to be called
     mask_key: ShownKey | None = None
     joined: float = field(default_factory=time.monotonic)
     calls: int = 0  # calls for news it waits in; the next may come before the end of the last is noticed
-    heard: float = field(default_factory=time.monotonic)
+    heard: float = field(default_factory=time.monotonic)  # when it last asked for news
     lost: float | None = None  # when its connection broke
     edition: int = 0  # the address book's edition that first had this record
 
@@ -172,13 +172,13 @@ class Attendance:
             present.lost = time.monotonic()
 
     def forgive(self, seconds: float) -> None:
-        """Do not hold against anybody a time in which we could hear nobody."""
+        """Do not count time in which this process could hear no peer."""
         for present in self.present.values():
             present.heard += seconds
             present.lost = None if present.lost is None else present.lost + seconds
 
     def silent(self) -> Iterator[Present]:
-        """Return peers whose connection stays broken, and those whose certificate the CA has withdrawn."""
+        """Return peers that hung up or ask for no news, and those whose certificate the CA has withdrawn."""
         self._give_up_revoked()
         now = time.monotonic()
         return (present for present in list(self.present.values()) if present.silent(now, self._patience))
@@ -191,7 +191,7 @@ class Attendance:
                 yield number, refusal.value
 
     def verify(self, peer: int, message: bytes, signature: str) -> bool:
-        """Return whether a peer signed a manifest."""
+        """Return whether a peer signed a message, the bytes of a manifest or a receipt; `signature` is hex."""
         certificate = self._certificates.get(peer)
         try:
             signed = bytes.fromhex(signature)
@@ -217,7 +217,10 @@ class Attendance:
 def can_be_reached(
     name: str, address: tuple[str, int] | None, relays: Sequence[tuple[str, int]], credentials: Credentials
 ) -> bool:
-    """Return whether somebody answers at the address or waits at a relay; links will find out who it is."""
+    """Return whether somebody answers at the address or waits at a relay; links will find out who it is.
+
+    `name` is whom a relay is asked for, `credentials` are our own.
+    """
     for way in ways_to(address, relays, name, credentials).values():
         with contextlib.suppress(LinkError):
             way(_DIAL_SECONDS).shut()

@@ -45,7 +45,7 @@ class Callers:
         raise Refused(
             Reason.NOT_A_MEMBER,
             f"{caller.name} may not call {call}: it is not {who}",
-            fix="add it to federation.peers or federation.operators, in everybody's file",
+            fix="add it to federation.peers or federation.operators, in every peer's file",
         )
 
     def number(self, caller: PeerIdentity) -> int:
@@ -58,20 +58,20 @@ class Callers:
             ) from None
 
     def entry(self, number: int, caller: PeerIdentity, request: JoinRequest) -> RosterEntry:
-        """Return the entry that a peer asks for; refuse anything not agreed, or not signed by the peer itself."""
+        """Return the entry that peer `number` asks for; refuse anything not agreed, or not signed by that peer."""
         uniform, most = self._federation.config.server.weights == "uniform", self._federation.settings.max_weight
         if request.weight > most or (uniform and request.weight != 1):
             raise Refused(
                 Reason.MALFORMED,
                 f"{caller.name} asks for weight {request.weight:g}, but at most {1 if uniform else most:g} was agreed",
-                fix="raise federation.max_weight, in everybody's file, or count fewer samples",
+                fix="raise federation.max_weight, in every peer's file, or count fewer samples",
             )
         agreed = self._federation.organisations
         if agreed and request.organisation != agreed.get(number, ""):
             raise Refused(
                 Reason.MALFORMED,
                 f"{caller.name} claims {request.organisation or 'none'}, but federation.organisations says otherwise",
-                fix="leave --organisation out, or change everybody's file",
+                fix="leave --organisation out, or change every peer's file",
             )
         entry = RosterEntry(
             peer=number,
@@ -88,7 +88,9 @@ class Callers:
         place, signature = encode(request.place(caller.name)), bytes.fromhex(request.place_signature)
         somewhere = request.address is not None or bool(request.relays)
         if somewhere and not verify_message(caller.certificate, PLACE_PURPOSE, place, signature):
-            raise Refused(Reason.BAD_SIGNATURE, f"{caller.name} did not sign where it is", peer=caller.name)
+            raise Refused(
+                Reason.BAD_SIGNATURE, f"{caller.name}'s address is not signed by {caller.name}", peer=caller.name
+            )
         return replace(entry, can_aggregate=self._may_aggregate(caller.name, request))
 
     def dial(self, caller: PeerIdentity, request: DialRequest) -> DialAnswer:

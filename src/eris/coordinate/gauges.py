@@ -15,14 +15,14 @@ __all__ = ["CoordinatorGauges"]
 
 
 class CoordinatorGauges(ServedGauges):
-    """Reads a coordinator's state whenever it is scraped."""
+    """Reads a coordinator's state whenever it is scraped, at `port` of this machine's address `host`."""
 
     def __init__(self, node: CoordinatorService, port: int, host: str = LOOPBACK) -> None:
         super().__init__(port, host, {"federation": node.federation.name})
         self._node = node
         self._make("Gauge", EXPIRY, EXPIRY_ABOUT).set_function(lambda: float(node.overview().expires))
         self._ask("rounds", "Rounds concluded.", lambda status: status.round)
-        self._ask("peers", "Peers that are here.", lambda status: sum(peer.here for peer in status.peers))
+        self._ask("peers", "Peers that are present.", lambda status: sum(peer.here for peer in status.peers))
         self._ask("lost_shards", "Shards lost so far.", lambda status: sum(status.lost.values()))
         self._ask("epoch", "Epoch of the next plan.", lambda status: status.epoch)
         self._ask("term", "How often another coordinator took over.", lambda status: term_of(status.epoch))

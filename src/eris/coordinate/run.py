@@ -74,7 +74,7 @@ _MOST_STANDSTILLS = 3  # in a round that gets more time for them: nobody may dra
 
 
 class CoordinatorRun:
-    """One run; every call but `end` is made with `lock` held."""
+    """One run; every call but `end` and `sealed` is made with `lock` held."""
 
     def __init__(
         self,
@@ -93,6 +93,9 @@ class CoordinatorRun:
         """Wait for `begin_with` peers (0: all), for at most `wait` seconds.
 
         Args:
+            credentials: the coordinator's own; they sign plans and verdicts.
+            journal: what an earlier start left in it is continued.
+            fault_points: where tests make this process fail.
             patience: seconds to wait, in the middle of the run, for members that are needed; None: a round's time.
             linger: seconds to wait, after the last round, for members that lack the model.
             lost_rounds: rounds in a row that may commit nothing before the run ends; 0: any number.
@@ -189,7 +192,7 @@ class CoordinatorRun:
             self._gone(self.coordinator, peer)
 
     def sit_out(self, peer: int, plan: str) -> None:
-        """Tell everybody, once, not to wait for a member that sends nothing in this round, however often it says so."""
+        """Announce once per round that a member sends nothing; ignore repeats."""
         said, in_flight = (plan, peer), self.running.in_flight
         if said in self._idle or in_flight is None or in_flight.digest != plan:
             return
@@ -202,9 +205,9 @@ class CoordinatorRun:
         self._post(PeerGone(peer))
 
     def _excuse(self, peer: int, *, moved: bool, contributes: bool) -> None:
-        """Tell everybody not to wait in this round for a peer that came back in the middle of it before it was missed.
+        """Tell everybody not to wait for a peer in this round: it came back before it was missed, or sits it out.
 
-        A peer that moved cannot be dialled before the next plan, and one that lost its reference sends nothing.
+        A peer that `moved` cannot be dialled before the next plan; one that does not contribute may still be dialled.
         """
         if moved:
             self._post(PeerGone(peer))
@@ -221,7 +224,7 @@ class CoordinatorRun:
         return self.coordinator
 
     def decide(self) -> None:
-        """Do what is due: begin again without those who stay away, go on without the silent, write the verdict."""
+        """Do what is due: restart without absent peers, continue without silent ones, write the verdict."""
         if self.coordinator is None:
             self._begin_again()
             return
@@ -239,12 +242,14 @@ class CoordinatorRun:
             self._take_back(self.coordinator)
             return
         if self.coordinator.is_futile(time.monotonic()):
-            _LOG.warning("round %d is taken back: too few were there to publish anything", self.coordinator.round)
+            _LOG.warning(
+                "round %d is cancelled: too few members were present to publish a shard", self.coordinator.round
+            )
             self.coordinator.rewind(self.coordinator.round)
             self._announce_plan(self.coordinator)
             return
         if self.coordinator.is_unheard(time.monotonic()):
-            what = "round %d is taken back: fewer than %d of the listed peers reported"
+            what = "round %d is cancelled: fewer than %d of the listed peers reported"
             _LOG.warning(what, self.coordinator.round, self.federation.majority)
             self.coordinator.rewind(self.coordinator.round)
             self._announce_plan(self.coordinator)
@@ -330,7 +335,7 @@ class CoordinatorRun:
         return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} others" if len(names) > _NAMED else "")
 
     def forgive(self, seconds: float) -> None:
-        """Do not hold against anybody the time in which this process stood still (frozen or starved)."""
+        """Extend all deadlines by the time this process was frozen or starved, a few times in a round at most."""
         self.attendance.forgive(seconds)
         self._stood_still += 1
         if self.coordinator is not None and self._stood_still <= _MOST_STANDSTILLS:
@@ -457,13 +462,13 @@ class CoordinatorRun:
         return False
 
     def _go_back(self, coordinator: Coordinator, requests: Mapping[int, JoinRequest]) -> None:
-        """Continue from a round that the members have, under a plan under which none of them can contradict itself."""
+        """Continue from a round that the members have, with a plan that makes no member contradict what it sent."""
         if any(self._has_model(request, self._last_verdict()) for request in requests.values()):
             return  # the others get it from there
         resumption = Resumption(self._journal, requests, coordinator.round)
         target = resumption.goes_back_to(self._quorum(len(coordinator.roster)))
         if target is not None:
-            _LOG.warning("not all have round %d any more: the run goes on from round %d", coordinator.round, target)
+            _LOG.warning("not all have round %d any more: the run continues from round %d", coordinator.round, target)
             coordinator.rewind(target)
         elif resumption.aggregator_forgot(coordinator.in_flight):
             coordinator.rewind(coordinator.round)
@@ -487,10 +492,10 @@ class CoordinatorRun:
         if members and len(present) >= self._quorum(members) and waited > self.federation.settings.connect:
             self._begin()
         elif time.monotonic() > self._waits_until:
-            self.end(f"not enough members came in time: {self.waiting}")
+            self.end(f"not enough members joined in time: {self.waiting}")
 
     def _await_members(self, why: str) -> None:
-        """Begin anew when the members are back, as after a restart of this process; they have a round's time for it.
+        """Begin anew when the members are back, as after a restart of this process, within `patience` seconds.
 
         Members still here join again, because the board is a new one.
         """
@@ -589,7 +594,7 @@ class CoordinatorRun:
         needed = coordinator.rules.min_contributors
         self._waits = f"round {coordinator.round} needs {needed} contributors, waiting for {self._names(lacking)}"
         if now >= self._waits_until:
-            self.end(f"not enough members came back in {self._patience:g} s: {self._waits}")
+            self.end(f"not enough members returned within {self._patience:g} s: {self._waits}")
         return True
 
     def _initial(self, plan: RoundPlan) -> str:
@@ -615,7 +620,7 @@ class CoordinatorRun:
         self._looked = now
         for present in self.attendance.silent():
             if present.entry.peer not in coordinator.absent:
-                _LOG.warning("%s is gone: the round goes on without it", present.entry.name)
+                _LOG.warning("%s is away: the round continues without it", present.entry.name)
                 self._gone(coordinator, present.entry.peer)
 
     def _nobody_is_in_the_round(self, coordinator: Coordinator) -> bool:
@@ -646,7 +651,7 @@ class CoordinatorRun:
 
 
 def _rounds_in(journal: Iterable[Entry], figures: Figures, agreed: int) -> int:
-    """Return after how many rounds the members' figures ended a run; the agreed number if they have not."""
+    """Return after how many rounds the members' `figures` ended a run; the `agreed` number if they have not."""
     best, done = BestRound(), 0
     for entry in in_force(list(journal)):
         if isinstance(entry, Verdict):

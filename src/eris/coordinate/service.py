@@ -99,7 +99,12 @@ class CoordinatorService:
     ) -> None:
         """Listen; the run begins with `begin_with` peers (0: all), and ends if they have not come in `wait` seconds.
 
-        `patience`, `linger`, `lost_rounds` and `listeners` are those of CoordinatorRun.
+        `patience`, `linger`, `lost_rounds` and `listeners` are those of `CoordinatorRun`.
+
+        Args:
+            credentials: the coordinator's own.
+            folder: holds the journal; an unfinished run in it goes on.
+            listen: host and port at which peers call.
         """
         peers = len(federation.peers)
         config = federation.config
@@ -187,7 +192,7 @@ class CoordinatorService:
             self._lock.wait_for(lambda: all(peer.lost for peer in self._attendance.present.values()), seconds)
 
     def close(self) -> None:
-        """End server and clock; an unfinished run goes on when a coordinator starts again in this folder."""
+        """Stop the server and the clock; restarting in this folder resumes the run."""
         with self._lock:
             self._closed = True
             self._lock.notify_all()
@@ -236,7 +241,7 @@ class CoordinatorService:
         with self._deciding():
             present = Present(entry, request.address, caller.certificate, request, request.relays, request.mask_key)
             intact, under_way, board = self._run.join(present)
-        _LOG.info("%s is here: %d of %d", caller.name, len(self._attendance.present), len(self.federation.peers))
+        _LOG.info("%s has joined: %d of %d", caller.name, len(self._attendance.present), len(self.federation.peers))
         return JoinAnswer(
             peer=number,
             intact=intact,
@@ -277,7 +282,9 @@ class CoordinatorService:
                 case Idle():
                     self._run.sit_out(number, request.plan)
                 case Vote() | KeptRounds():
-                    raise Refused(Reason.WRONG_EPOCH, f"{self._credentials.name} coordinates already, and asks nobody")
+                    raise Refused(
+                        Reason.WRONG_EPOCH, f"{self._credentials.name} coordinates already, and asks for no votes"
+                    )
                 case BriefReport():
                     coordinator.report_briefly(number, request)
                 case FullReport():
@@ -340,7 +347,7 @@ class CoordinatorService:
         return Done()
 
     def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
-        """End the run after the round in flight, and record who asked, as signed."""
+        """End the run at once, without the round in flight, and record who asked, as signed."""
         claim, now = request.claim, self.overview()
         if (claim.run, claim.epoch) != (now.run, now.epoch):
             raise Refused(
@@ -353,11 +360,11 @@ class CoordinatorService:
         return Done()
 
     def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
-        """Note that a peer asks for news: it is there, or there again."""
+        """Note that a peer asks for news: it is present, or back."""
         with self._lock:
             present = self._attendance.heard(caller, waits=waits)
             if present and self.coordinator is not None and present.entry.peer in self.coordinator.absent:
-                _LOG.info("%s is there again", present.entry.name)
+                _LOG.info("%s is back", present.entry.name)
                 self.coordinator.heard_again(present.entry.peer)
 
     def lost(self, caller: PeerIdentity) -> None:
@@ -396,10 +403,10 @@ class CoordinatorService:
 
     def _give_up(self, error: Exception) -> None:
         """End the run for everybody: this process cannot store what it would have to announce."""
-        _LOG.exception("the coordinator cannot go on")
+        _LOG.exception("the coordinator cannot continue")
         if isinstance(error, ErisError):
             self.failure = error
-        self._run.end(f"the coordinator cannot go on: {error}")
+        self._run.end(f"the coordinator cannot continue: {error}")
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:

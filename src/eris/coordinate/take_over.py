@@ -73,9 +73,10 @@ def take_over(
 ) -> Mandate:
     """Get voted in, and write the journal that a coordinator then started in this folder continues from.
 
-    If we already hold the mandate of the journal's last term, nobody is asked again.
+    If the last mandate known is ours already, nobody is asked again.
 
     Args:
+        credentials: our own, which sign the candidacy.
         folder: where the journal is written.
         listen: host and port at which peers find us.
         wait: seconds to wait for votes and rounds.
@@ -100,7 +101,7 @@ def take_over(
         log.align(lambda since: rounds[since:])
         log.journal.append(Rewind(log.rounds))  # a plan of ours without a verdict, from an earlier term
         log.note_mandates((*candidate.mandates.all, mandate))
-        _LOG.warning("term %d is ours: the run goes on at round %d", mandate.term, log.rounds)
+        _LOG.warning("term %d is ours: the run continues at round %d", mandate.term, log.rounds)
         return mandate
     finally:
         log.close()
@@ -114,7 +115,7 @@ def require_not_taken_over(federation: FederationFile, credentials: Credentials)
     if (last := mandates.last) is not None and not mandates.is_ours:
         raise ConfigError(
             f"{last.name} has taken over in term {last.term}, with the votes of "
-            f"{', '.join(vote.voter for vote in last.votes)}: they follow nobody else",
+            f"{', '.join(vote.voter for vote in last.votes)}: they follow no other coordinator",
             fix="leave it to that one, or ask for the next term with --take-over",
         )
 
@@ -130,7 +131,10 @@ def _learn_from_others(mandates: Mandates, credentials: Credentials) -> None:
 
 
 class TakeOver:
-    """A candidate behind a gRPC server: answers where it stands, and collects votes and rounds."""
+    """A candidate behind a gRPC server: answers where it stands, and collects votes and rounds.
+
+    `known` are the mandates of earlier terms: it asks for the next one.
+    """
 
     def __init__(self, federation: FederationFile, credentials: Credentials, known: tuple[Mandate, ...] = ()) -> None:
         self.federation, self._credentials = federation, credentials
@@ -152,7 +156,7 @@ class TakeOver:
                 if now >= until or stopped():
                     raise RunStopped(
                         f"not voted in: {self._so_far}",
-                        fix="bring more of the listed peers within reach, or stop whoever coordinates them; then again",
+                        fix="bring more listed peers within reach, or stop the coordinator they follow; then try again",
                     )
                 if now >= said + _WORDS:
                     _LOG.info("taking over: %s", self._so_far)
@@ -243,7 +247,7 @@ class TakeOver:
         return Wanted()
 
     def _learn(self, mandate: Mandate) -> None:
-        """Note who was voted in before; a term that is not below ours is lost to us."""
+        """Note who was voted in before; if its term is ours or higher, we have lost."""
         if self.mandates.learn(mandate) and mandate.term >= self._candidacy.term and self._mandate is None:
             self._candidacy, self._since = self._ask_for(mandate.term + 1), None
             self._votes.clear()
@@ -266,7 +270,7 @@ class TakeOver:
         )
 
     def join(self, caller: PeerIdentity, request: JoinRequest) -> JoinAnswer:
-        """Refuse: nobody is taken in yet."""
+        """Refuse: peers cannot join before the vote."""
         del caller, request
         self._refuse()
 
@@ -297,20 +301,20 @@ class TakeOver:
         )
 
     def leave(self, caller: PeerIdentity, request: LeaveRequest) -> Done:
-        """Refuse: nobody is here who could leave."""
+        """Refuse: peers cannot leave before the vote."""
         del caller, request
         self._refuse()
 
     def stop(self, caller: PeerIdentity, request: StopRequest) -> Done:
-        """Refuse: nothing has begun that could be ended."""
+        """Refuse: there is no run to end before the vote."""
         del caller, request
         self._refuse()
 
     def heard(self, caller: PeerIdentity, *, waits: bool) -> None:
-        """Ignore it: there is no news yet."""
+        """Ignore: there is no news yet."""
 
     def lost(self, caller: PeerIdentity) -> None:
-        """Ignore it: nobody is missed yet."""
+        """Ignore: no round has begun."""
 
     def healthy(self) -> bool:
         """Return whether we can be asked."""

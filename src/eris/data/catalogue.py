@@ -259,6 +259,7 @@ def entry_by_name(name: str) -> CatalogueEntry:
         with concerning("data.name"):
             what = DATASETS.find(name)
         raise ConfigError(
-            f"{name} does not need to be fetched ({type(what).__name__})", fix="use it by its name: it is here already"
+            f"{name} does not need to be fetched ({type(what).__name__})",
+            fix="use it by its name: it is already on this machine",
         )
     return found

@@ -42,6 +42,10 @@ def read_face_snapshots(folder: Path) -> Found:
 def aligned(picture: NDArray[np.uint8], left: Point, right: Point, side: int = FACE_SIDE) -> NDArray[np.uint8]:
     """Cut out a square with the eyes in the standard places; beyond a picture's edge, its last pixels are repeated.
 
+    Args:
+        left, right: (x, y) of the eyes, the one further left in the picture first.
+        side: of the square, in pixels.
+
     >>> face = np.zeros((80, 80), np.uint8)
     >>> face[28:33, 25:30] = face[28:33, 57:62] = 255
     >>> square = aligned(face, (27, 30), (59, 30), 50)

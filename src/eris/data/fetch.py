@@ -49,6 +49,8 @@ def get(name: str, *, path: Path | None = None, progress: Progress | None = None
 
     Sources in turn: local files in the original formats (`path`, or the folder ``original/NAME`` in the cache), the
     Hugging Face hub, packages. If `path` is given nothing else is tried.
+
+    `progress` is told what is being done.
     """
     entry = entry_by_name(name)
     tell = progress or _silence

@@ -16,7 +16,10 @@ __all__ = ["folder_dataset"]
 
 
 def folder_dataset(entry: CatalogueEntry, folder: Path, size: int) -> Dataset[ImageFiles]:
-    """Read train/CLASS and val/CLASS (or test/CLASS); a folder of classes alone is divided 4 : 1 by a fixed seed."""
+    """Read train/CLASS and val/CLASS (or test/CLASS); a folder of classes alone is divided 4 : 1 by a fixed seed.
+
+    `entry` describes the set; pictures are scaled and cut to `size` × `size`.
+    """
     if (folder / "train").is_dir():
         return _official(entry, folder, size)
     classes, files, labels = labelled_files(folder)

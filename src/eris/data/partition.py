@@ -95,6 +95,11 @@ def partition(
     `labels` may be just the number of samples if there are no classes and the partition needs none. `samples` is N for
     each member (all it has, if that is less); `validation` = 0.3 adds 3 validation samples to every 10 training
     samples. `options` are arguments of a partition of your own.
+
+    Args:
+        seed: public: everybody divides alike.
+        kind: one of these, or a partition of your own.
+        alpha: α; the smaller, the more uneven.
     """
     count = labels if isinstance(labels, int) else len(labels)
     _check(count, members, samples, validation)
@@ -203,7 +208,10 @@ def _dirichlet(whole: Undivided) -> Parts:
 
 
 def _proportional(total: int, members: int, alpha: float, seed: Seed) -> Indices:
-    """Return counts that sum to `total`: ⌊total·p⌋, p ~ Dir(α·1); then +1 to the smallest or −1 from the largest."""
+    """Return counts that sum to `total`: ⌊total·p⌋, p ~ Dir(α·1); then +1 to the smallest or −1 from the largest.
+
+    `members` is the length of p.
+    """
     if not 0 < alpha < float("inf"):
         raise ConfigError(f"alpha is {alpha}", fix="use a finite alpha > 0")
     shares = seed.generator().dirichlet(np.full(members, alpha))

@@ -23,6 +23,8 @@ def read_pickled_arrays(content: bytes, kind: Literal["u1", "f4"], *, encoding: 
     """Return what a pickle holds: containers, numbers, strings and arrays of one kind (bytes or float32), nothing else.
 
     Arrays come as stand-ins for `numpy.asarray`. Anything else raises `pickle.UnpicklingError`.
+
+    `encoding` is that of strings in pickles of Python 2.
     """
     return _ArraysOnly(content, kind, encoding).load()
 

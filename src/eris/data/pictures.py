@@ -23,7 +23,10 @@ _SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"}
 
 
 def decoded(content: bytes, mode: str, size: int | None = None) -> NDArray[np.uint8]:
-    """Decode a picture; with a size, scale its shorter side to it and cut out the middle square."""
+    """Decode a picture; with a size, scale its shorter side to it and cut out the middle square.
+
+    `mode` is Pillow's: L for grey, RGB for colours.
+    """
     try:
         from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError as error:

@@ -13,6 +13,8 @@ __all__ = ["synthetic"]
 def synthetic(*, samples: int = 1000, classes: int = 10, size: int = 28, seed: int = 0) -> Dataset[Images]:
     """Return a synthetic set, called ``synthetic`` wherever it appears.
 
+    It has `samples` training pictures of `size` × `size`, and a quarter as many to test on.
+
     >>> blobs = synthetic(samples=100, classes=4)
     >>> blobs.name, blobs.synthetic, len(blobs.train), len(blobs.test)
     ('synthetic', True, 100, 25)

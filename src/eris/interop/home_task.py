@@ -56,7 +56,7 @@ class Learner(Protocol):
         ...
 
     def fit(self, arrays: Arrays, memory: Memory, seed: Seed) -> Fitted:
-        """Train from `arrays`; `memory` is changed in place."""
+        """Train from `arrays`; `memory` is changed in place, and `seed` is the source of all randomness."""
         ...
 
     def score(self, arrays: Arrays) -> Mapping[str, Any]:
@@ -119,7 +119,7 @@ class HomeTask:
             if name not in self._start or array.shape != self._start[name].shape:
                 raise TaskError(
                     f"training returned {name!r} with shape {array.shape}, which the model does not have",
-                    fix="return the model with the names and shapes it came with",
+                    fix="return the model with its original names and shapes",
                 )
         return fitted
 

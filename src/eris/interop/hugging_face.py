@@ -207,7 +207,15 @@ def local_work_of(arguments: Any) -> tuple[LocalWork, int, bool]:
 def save_pretrained(
     run: str | Path, model: Callable[[], Any], folder: str | Path, *, tokenizer: Any = None, freeze: str = ""
 ) -> Path:
-    """Write the model in a run's or a peer's folder as `save_pretrained` does, and return where."""
+    """Write the model in a run's or a peer's folder as `save_pretrained` does, and return where.
+
+    Args:
+        run: the folder, which has a model.safetensors.
+        model: makes the model as it was made for the run.
+        folder: where to write.
+        tokenizer: written beside the model, if given.
+        freeze: what was frozen in the run.
+    """
     from safetensors.numpy import load_file
 
     flat = FlatModule(_made(model, freeze, False))
@@ -294,7 +302,14 @@ def _loss_of(module: nn.Module) -> str:
 def _collator(
     collator: Callable[[list[Any]], Any] | None, tokenizer: Any, data: Sequence[Any], causal: bool
 ) -> Callable[[list[Any]], Any]:
-    """Return the function that puts a batch together."""
+    """Return the function that puts a batch together.
+
+    Args:
+        collator: the user's own; nothing else is looked at then.
+        tokenizer: pads; without one, samples must be equally long.
+        data: everybody's samples, to see their columns.
+        causal: whether the model predicts the next token.
+    """
     if collator is not None:
         return collator
     if tokenizer is None:

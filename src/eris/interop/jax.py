@@ -61,6 +61,7 @@ class JaxLearner:
         samples: int | None,
         steps: float,
     ) -> None:
+        """Prepare to train; the arguments are those of `jax_task`."""
         try:
             import jax
         except ImportError as error:

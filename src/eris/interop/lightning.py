@@ -51,6 +51,7 @@ class LightningLearner:
     """A LightningModule, and one peer's loaders."""
 
     def __init__(self, module: Callable[[], Any], train: Any, val: Any, epochs: int, trainer: dict[str, Any]) -> None:
+        """Prepare to train; the arguments are those of `lightning_task`."""
         self._make, self._train, self._val = module, train, val
         self._trainer = {"max_epochs": epochs, **trainer}
         self._module = _checked_module(module)

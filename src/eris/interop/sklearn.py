@@ -51,6 +51,7 @@ class SklearnLearner:
     def __init__(
         self, model: Any, train: tuple[Any, Any], test: tuple[Any, Any] | None, classes: Any, epochs: int
     ) -> None:
+        """Prepare to train; the arguments are those of `sklearn_task`."""
         self._model, self._epochs = _averaged(model), epochs
         self._train, self._test = _rows(train), None if test is None else _rows(test)
         self._classifies = hasattr(model, "predict_proba") or hasattr(model, "classes_") or _is_classifier(model)
@@ -135,7 +136,7 @@ def _averaged(model: Any) -> Any:
         raise MissingExtra("scikit-learn", "sklearn", "an estimator") from error
     name = type(model).__name__
     if not isinstance(model, BaseEstimator):
-        raise ConfigError(f"{name} is not an estimator of scikit-learn", fix="give one: SGDClassifier(loss='log_loss')")
+        raise ConfigError(f"{name} is not a scikit-learn estimator", fix="give one: SGDClassifier(loss='log_loss')")
     if not hasattr(model, "partial_fit") or not _has_weights(model):
         raise ConfigError(
             f"{name} has no weights that could be averaged",

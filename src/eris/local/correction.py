@@ -109,5 +109,8 @@ def correctable(task: Task, name: str = "") -> CorrectableTask:
 
 
 def corrected(task: Task, name: str, options: dict[str, Any]) -> Task:
-    """Return a task with the correction of that name."""
+    """Return a task with the correction of that name.
+
+    `options` are the correction's own.
+    """
     return correctable(task, name).corrected(correction_by_name(name, **options))

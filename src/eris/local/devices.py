@@ -21,6 +21,11 @@ WORKER = "ERIS_WORKER"  # environment variable in which an engine numbers the wo
 def place(wanted: str, worker: int, there: Sequence[str]) -> str:
     """Return a worker's device: the one named, or the next in turn of those available.
 
+    Args:
+        wanted: a device, a kind of device (cuda), or auto.
+        worker: its number.
+        there: the machine's devices.
+
     >>> [place("auto", worker, ["cuda:0", "cuda:1", "cpu"]) for worker in range(3)]
     ['cuda:0', 'cuda:1', 'cuda:0']
     >>> place("cuda:1", 0, ["cuda:0", "cuda:1", "cpu"]), place("auto", 5, ["cpu"]), place("cpu", 1, ["cuda:0", "cpu"])

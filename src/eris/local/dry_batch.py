@@ -197,7 +197,10 @@ def _require_finite(name: str, leaf: Tensor, share: _Share) -> None:
 
 
 def _require_loss(flat: FlatModule, objective: Objective, batch: Batch, splits: Sequence[_Share]) -> None:
-    """Send a batch through the network and back; check all labels against the network's outputs."""
+    """Send a batch through the network and back; check all labels against the network's outputs.
+
+    `flat` is the network, `splits` are all the samples that it will see.
+    """
     try:
         if isinstance(objective, Supervised):
             with _watched(flat.module, batch, splits):
@@ -224,7 +227,10 @@ def _require_loss(flat: FlatModule, objective: Objective, batch: Batch, splits: 
 
 @contextmanager
 def _watched(module: nn.Module, batch: Batch, splits: Sequence[_Share]) -> Iterator[None]:
-    """Check tokens against the size of each embedding, before it is asked for a row that it does not have."""
+    """Check tokens against the size of each embedding, before it is asked for a row that it does not have.
+
+    `batch` goes through `module` within the block; an error names the sample of the `splits` at fault.
+    """
 
     def look(layer: nn.Module, arguments: tuple[Any, ...]) -> None:
         asked = arguments[0] if arguments else None

@@ -61,7 +61,10 @@ class BatchMean:
         return {}
 
     def estimate(self, oracle: Oracle, point: Vector, samples: int, memory: Memory, seed: Seed) -> tuple[Vector, float]:
-        """Return the mean gradient over a fresh batch."""
+        """Return the mean gradient over a fresh batch.
+
+        Arguments as for `Estimator.estimate`.
+        """
         del memory
         return oracle(point, _batch(self.batch, samples, seed))
 
@@ -78,7 +81,10 @@ class Svrg:
         return {"snapshot": np.zeros(n, np.float32), "full": np.zeros(n, np.float32), "taken": np.zeros(1, np.float32)}
 
     def estimate(self, oracle: Oracle, point: Vector, samples: int, memory: Memory, seed: Seed) -> tuple[Vector, float]:
-        """Return ∇f_B(x) − ∇f_B(w) + ∇f(w), then perhaps move the snapshot to this point."""
+        """Return ∇f_B(x) − ∇f_B(w) + ∇f(w), then perhaps move the snapshot to this point.
+
+        Arguments as for `Estimator.estimate`.
+        """
         if not memory["taken"][0]:
             self._snap(oracle, point, memory)
         places = _batch(self.batch, samples, seed)
@@ -111,7 +117,10 @@ class Saga:
         return {"table": np.zeros(samples * n, np.float32), "filled": np.zeros(1, np.float32)}
 
     def estimate(self, oracle: Oracle, point: Vector, samples: int, memory: Memory, seed: Seed) -> tuple[Vector, float]:
-        """Return the corrected mean over the batch, and write its gradients into the table."""
+        """Return the corrected mean over the batch, and write its gradients into the table.
+
+        Arguments as for `Estimator.estimate`.
+        """
         table = memory["table"].reshape(samples, point.size)
         if not memory["filled"][0]:
             for place in range(samples):

@@ -208,7 +208,10 @@ def _check_tensor(tensor: TensorSpec) -> None:
 
 
 def as_vector(value: Any, n: int, *, what: str = "vector") -> Vector:
-    """Return `value` itself if it is a contiguous float32 vector of length n; refuse anything else."""
+    """Return `value` itself if it is a contiguous float32 vector of length n; refuse anything else.
+
+    Errors call it `what`.
+    """
     if not isinstance(value, np.ndarray) or value.dtype != np.float32 or value.ndim != 1:
         shape = getattr(value, "shape", None)
         raise SpecError(

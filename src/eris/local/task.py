@@ -107,7 +107,10 @@ class BlockTask(Protocol):
         ...
 
     def train_blocks(self, member: int, model: Vector, memory: Memory, *, round: int, seed: Seed) -> BlockResult:
-        """Train as `train` does, with the update in blocks; `model` may be mapped from a file and is read-only."""
+        """Train as `train` does, with the update in blocks; `model` may be mapped from a file and is read-only.
+
+        Arguments as for `Task.train`.
+        """
         ...
 
 
@@ -128,7 +131,10 @@ class CohortTask(Protocol):
         round: int,
         seeds: Sequence[Seed],
     ) -> list[LocalResult]:
-        """Do what `train` does, for members with the same number of samples."""
+        """Do what `train` does, for members with the same number of samples.
+
+        `models`, `memories` and `seeds` have one entry for each of the `members`, used as in `Task.train`.
+        """
         ...
 
 

@@ -29,7 +29,10 @@ step; the last two are for noise.
 
 
 def mean_gradient(flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
-    """Compute the gradient of the mean loss over the batch."""
+    """Compute the gradient of the mean loss over the batch.
+
+    It is written into `flat`, the network; `seed` and `step` are for gradients with noise.
+    """
     del seed, step
     return flat.differentiate(objective, *batch)
 

@@ -174,6 +174,8 @@ def round_steps(flat: FlatModule, work: LocalWork, state: Memory, own_state: Mem
     """Return what takes `count` steps on this network.
 
     `state` and, for personal values, `own_state` hold what the optimizer remembers; both are changed in place.
+
+    `flat` is the network, `work` what the settings say about local training.
     """
     paced = work.pace != "constant" or work.warmup or (work.undecayed and work.weight_decay)
     plain = replace(work, weight_decay=0.0) if paced else work

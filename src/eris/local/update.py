@@ -28,6 +28,8 @@ def as_update(value: Any, n: int, *, peer: int | None = None, round: int | None 
     """Return `value` itself if it is a contiguous float32 vector of length n, or else an exact copy that is.
 
     Anything else is refused with the reason. Values that are not finite pass: they are checked elsewhere.
+
+    `peer` and `round` are named in errors.
     """
     if isinstance(value, np.ndarray) and value.dtype == np.float32 and value.shape == (n,) and value.flags.c_contiguous:
         return value

@@ -19,6 +19,8 @@ _EXCHANGES_PER_EDGE = 10
 def regular_graph(nodes: int, degree: int, seed: Seed) -> Neighbours:
     """Return the neighbours of every node.
 
+    Each has `degree` of them; `seed` is public, so that everybody has the same graph.
+
     >>> from eris.seeds import public_root
     >>> [len(neighbours) for neighbours in regular_graph(6, 3, public_root(1))]
     [3, 3, 3, 3, 3, 3]

@@ -33,7 +33,10 @@ def smallest_sum(config: Config) -> int:
 
 
 def check_masked(config: Config, method: Method, members: int) -> None:
-    """Refuse masking if nobody could unmask, and its settings if nothing is masked."""
+    """Refuse masking if nobody could unmask, and its settings if nothing is masked.
+
+    `members` is how many peers there are to aggregate and unmask.
+    """
     privacy, shards = config.privacy, config.shards
     if not is_masked(config):
         if privacy.unmaskers != 1:
@@ -46,7 +49,7 @@ def check_masked(config: Config, method: Method, members: int) -> None:
     if method.server or method.exchange is not None:
         who = "has one server, which aggregates alone" if method.server else "has no aggregators"
         raise ConfigError(
-            f"{method.name} {who}: nobody could remove the pads",
+            f"{method.name} {who}: no peer could remove the pads",
             fix="use eris with aggregators = 1: it gives the same bits as fedavg in fixed point",
             key="privacy.masking",
         )

@@ -10,7 +10,10 @@ __all__ = ["LeNet5"]
 
 
 class LeNet5(nn.Module):
-    """Two convolutions with average pooling, three linear layers, ReLU; 61,706 parameters for 28 × 28 grey digits."""
+    """Two convolutions with average pooling, three linear layers, ReLU; 61,706 parameters for 28 × 28 grey digits.
+
+    Pictures have `channels` × `size` × `size` values.
+    """
 
     def __init__(self, *, channels: int = 1, classes: int = 10, size: int = 28) -> None:
         super().__init__()

@@ -12,7 +12,10 @@ __all__ = ["Logistic", "Perceptron"]
 
 
 class Perceptron(nn.Module):
-    """Linear layers with ReLU between them, on flattened inputs."""
+    """Linear layers with ReLU between them, on flattened inputs.
+
+    There are `inputs` of them; `hidden` lists the widths of the layers between.
+    """
 
     def __init__(self, *, inputs: int = 784, hidden: Sequence[int] = (64,), classes: int = 10) -> None:
         super().__init__()

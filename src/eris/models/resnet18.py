@@ -32,6 +32,8 @@ class ResNet18(nn.Module):
     """Four stages of two residual blocks; 11,689,512 parameters for 1,000 classes of 224 × 224 pictures.
 
     The stem ``imagenet`` shrinks the picture by four before the first stage; ``cifar``, a 3 × 3 convolution, does not.
+
+    `channels` are the picture's, `width` those of the first stage.
     """
 
     def __init__(

@@ -24,7 +24,10 @@ class _Residual(nn.Module):
 
 
 class ResNet9(nn.Module):
-    """Eight 3 × 3 convolutions and a linear layer; 1,652,682 parameters for 32 × 32 colour pictures."""
+    """Eight 3 × 3 convolutions and a linear layer; 1,652,682 parameters for 32 × 32 colour pictures.
+
+    Pictures have `channels` × `size` × `size` values.
+    """
 
     def __init__(self, *, channels: int = 3, classes: int = 10, size: int = 32) -> None:
         super().__init__()

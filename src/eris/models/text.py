@@ -26,7 +26,10 @@ _SEPARATOR = "<|separator|>"
 
 
 class TextClassifier(nn.Module):
-    """An encoder with a fresh head for classification, such as DistilBERT."""
+    """An encoder with a fresh head for classification, such as DistilBERT.
+
+    `source` is a folder or a hub name; parameters whose names contain a word of `freeze` (a,b,c) are not trained.
+    """
 
     def __init__(self, *, source: str, classes: int = 2, freeze: str = "") -> None:
         super().__init__()

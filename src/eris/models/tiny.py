@@ -9,7 +9,10 @@ __all__ = ["TinyBatchNorm"]
 
 
 class TinyBatchNorm(nn.Module):
-    """One convolution with batch normalisation and a linear layer."""
+    """One convolution with batch normalisation and a linear layer.
+
+    `channels` are the picture's, `width` those of the convolution.
+    """
 
     def __init__(self, *, channels: int = 1, classes: int = 10, width: int = 4) -> None:
         super().__init__()

@@ -205,6 +205,8 @@ def _kept(
     """Return at which points of the axis accuracy surely stays within three points of the first, and at which it fell.
 
     Points beyond the first that is not surely kept do not count as kept.
+
+    What was found is added to `parts`, in words; `shown` formats a point.
     """
     places = [float(point.value) for point in panel.points]
     figures = {place: results.figure(name, panel.label, arm, place, "accuracy") for place in places}
@@ -232,7 +234,14 @@ def _dsc(results: Results) -> Claim:
 
 
 def _falls(results: Results, says: str, panel: str, arm: str, base: tuple[str, str, float | str]) -> Claim:
-    """Test whether leakage falls along an axis, by the paper's attack and by the adaptive one."""
+    """Test whether leakage falls along an axis, by the paper's attack and by the adaptive one.
+
+    Args:
+        says: the claim.
+        panel: of the figure, with the axis.
+        arm: its row; what counts is its last point.
+        base: panel, row and point to compare with.
+    """
     name, last = "figure-aggregators-compression", _last(results, "figure-aggregators-compression", panel)
     verdicts, parts, chance = [], [], ""
     for attacker in _BOTH:
@@ -458,7 +467,10 @@ CLAIMS: tuple[Callable[[Results], Claim], ...] = (
 
 
 def decide(folder: Path, size: Size, reading: Reading = PAPER) -> list[Claim]:
-    """Return every claim with its verdict, from the cells in a folder."""
+    """Return every claim with its verdict, from the cells in a folder.
+
+    `size` and `reading` say which cells: those of a run at that size, read in that way.
+    """
     results = Results(folder, size, reading)
     return [rule(results) for rule in CLAIMS]
 

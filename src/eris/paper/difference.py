@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eris.paper.table_rules import PRINTED, formula_time, settings_of, table_row
+from eris.paper.table_rules import PRINTED, formula_time, row_of, settings_of
 from eris.planner.duration import distribution_time
 from eris.planner.scenario import Scenario
 from eris.planner.traffic import traffic
@@ -67,15 +67,7 @@ def differences(method: str, scenario: Scenario) -> list[Difference]:
         or scenario.model.buffers
     ):
         return []
-    printed = table_row(
-        method,
-        n=scenario.model.n,
-        members=scenario.members,
-        aggregators=len(scenario.aggregators),
-        rate=rate,
-        keep=scenario.keep,
-        baselines=settings_of(scenario),
-    )
+    printed = row_of(method, scenario, rate=rate, baselines=settings_of(scenario))
     honest, time = traffic(method, scenario), distribution_time(method, scenario)
     pairs = {
         "upload": (honest.member_upload, printed.upload),

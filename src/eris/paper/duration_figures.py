@@ -119,7 +119,10 @@ _AXES = {
 
 
 def draw(path: str | Path, question: FigureRequest, *, kinds: Sequence[str] = ("clients", "size", "rate")) -> None:
-    """Draw the figures side by side into a file: PNG, SVG or PDF, by its suffix."""
+    """Draw the figures side by side into a file: PNG, SVG or PDF, by its suffix.
+
+    `question` fixes what the axes do not vary; `kinds` are the axes: clients, size or rate.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Known flaws of the statements behind the bounds, number by number, so that no bound is taken for more than it is."""
+"""Known flaws of the statements behind the bounds, number by number, so that no bound is over-read."""
 
 from __future__ import annotations
 

@@ -65,7 +65,10 @@ def panel(name: str) -> PrintedPanel:
 
 
 def rows(panel: PrintedPanel, *, rate: float = RATE, aggregators: int | None = None) -> list[PrintedLine]:
-    """Compute the eleven rows of a panel."""
+    """Compute the eleven rows of a panel.
+
+    `rate` is that of every link in bytes per second; `aggregators` is A, by default K.
+    """
 
     def row(method: str, *, keep: float = 1.0, prune: float = 0.0) -> PrintedRow:
         settings = BaselineSettings(prune=prune, soteria_keep=SOTERIA_KEEP, shatter_degree=panel.degree)

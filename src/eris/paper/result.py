@@ -96,7 +96,10 @@ class ExperimentResult:
 
 
 def gather(experiment: Experiment, size: Size, store: CellStore, reading: Reading = PAPER) -> ExperimentResult:
-    """Read the results of an experiment's cells from a store, and return them beside the printed values."""
+    """Read the results of an experiment's cells from a store, and return them beside the printed values.
+
+    `reading` is the reading of the paper's text with which the cells were run.
+    """
     found: dict[tuple[str, str, float | str], list[dict[str, Any] | None]] = {}
     for cell in experiment.cells(size, reading):
         found.setdefault((cell.panel, cell.arm, cell.point), []).append(store.find(cell))

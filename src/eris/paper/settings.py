@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eris.paper.experiment import Measure, Panel, Point, Settings, Size, Treatment
+from eris.paper.experiment import Experiment, Measure, Panel, Point, Settings, Size, Treatment
 
 __all__ = [
     "CIFAR10", "CNN", "DATA_SETS", "ERIS", "ERIS_DSC", "ERIS_SOTERIA", "FEDAVG", "IMDB", "MIN_LEAKAGE", "MNIST",
-    "SHATTER", "SMALL", "DataSet", "ldp", "panel_of", "panels_of", "priprune", "rows_of", "smoke_panel", "soteria",
-    "summary_rows", "table_sizes",
+    "SHATTER", "SMALL", "BySize", "DataSet", "ldp", "panel_of", "panels_of", "priprune", "rows_of", "smoke_panel",
+    "soteria", "summary_rows",
 ]  # fmt: skip
 
 Setting = Literal["unbiased", "noniid", "biased"]
@@ -278,30 +278,61 @@ def panels_of(
     return tuple(panel_of(data, setting, arms(data), **{**sizes[data.name], **where(data)}) for data in chosen)
 
 
-def table_sizes(
-    setting: Setting,
-    arms: Callable[[DataSet], tuple[Treatment, ...]],
-    where: Callable[[DataSet], Mapping[str, Any]],
-    *,
-    small: Mapping[str, Mapping[str, Any]],
-    paper: Mapping[str, Mapping[str, Any]],
-    extra: Settings,
-) -> dict[Size, tuple[Panel, ...]]:
-    """Return the panels of a table or figure in every size.
+@dataclass(frozen=True)
+class BySize:
+    """The trainings of a table and its figure in every size.
 
     Args:
         setting: as in `panel_of`.
-        arms: returns a data set's rows.
-        where: returns the arguments that say where a data set's values are printed.
         small: the arguments of `panel_of` in size small, by data set.
         paper: the same in the paper's size.
         extra: the setting's changes in the smoke test.
     """
-    return {
-        "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=extra),),
-        "small": panels_of(setting, arms, small, where),
-        "paper": panels_of(setting, arms, paper, where),
-    }
+
+    setting: Setting
+    small: Mapping[str, Mapping[str, Any]]
+    paper: Mapping[str, Mapping[str, Any]]
+    extra: Settings
+
+    def table(
+        self, title: str, shows: str, arms: Callable[[DataSet], tuple[Treatment, ...]], notes: tuple[str, ...]
+    ) -> Experiment:
+        """Return the table of means over sample sizes.
+
+        Args:
+            title: what is varied.
+            shows: what the table asks.
+            arms: returns a data set's rows.
+            notes: printed below.
+        """
+        sizes = self._panels(arms, lambda data: {"printed": self.setting, "column": data.name})
+        title = f"{title}, means over sample sizes"
+        return Experiment(f"table-{self.setting}", title, shows, sizes, axis="n", averaged=True, notes=notes)
+
+    def figure(
+        self,
+        title: str,
+        arms: Callable[[DataSet], tuple[Treatment, ...]],
+        where: Callable[[DataSet], Mapping[str, Any]] = lambda _: {},
+    ) -> Experiment:
+        """Return the figure of the same trainings.
+
+        Args:
+            title: what is varied.
+            arms: returns a data set's rows.
+            where: returns the arguments that say where a data set's values are printed; by default they are not.
+        """
+        shows, sizes = "the same trainings as curves over n", self._panels(arms, where)
+        return Experiment(f"figure-{self.setting}", f"{title} by sample size", shows, sizes, axis="n", shape="lines")
+
+    def _panels(
+        self, arms: Callable[[DataSet], tuple[Treatment, ...]], where: Callable[[DataSet], Mapping[str, Any]]
+    ) -> dict[Size, tuple[Panel, ...]]:
+        return {
+            "smoke": (smoke_panel((FEDAVG, ERIS_DSC), extra=self.extra),),
+            "small": panels_of(self.setting, arms, self.small, where),
+            "paper": panels_of(self.setting, arms, self.paper, where),
+        }
 
 
 def smoke_panel(arms: tuple[Treatment, ...], *, name: str = "MNIST", keep: float = 0.2, extra: Settings = ()) -> Panel:

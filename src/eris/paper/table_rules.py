@@ -24,6 +24,7 @@ __all__ = [
     "BaselineSettings",
     "PrintedRow",
     "formula_time",
+    "row_of",
     "settings_of",
     "share_text",
     "size_text",
@@ -119,6 +120,26 @@ def table_row(
         raise ConfigError(f"no method is named {method!r}", fix=f"use one of {', '.join(_RULES)}")
     count = members if aggregators is None else aggregators
     return _RULES[method](_Inputs(VALUE_BYTES * n, members, count, rate, keep, baselines or BaselineSettings()))
+
+
+def row_of(method: str, scenario: Scenario, *, rate: float, baselines: BaselineSettings) -> PrintedRow:
+    """Return a method's row for the model, members and aggregators of a planned round.
+
+    Args:
+        method: its name.
+        scenario: the round.
+        rate: of every link, in bytes per second.
+        baselines: settings of the baselines.
+    """
+    return table_row(
+        method,
+        n=scenario.model.values,
+        members=scenario.members,
+        aggregators=len(scenario.aggregators),
+        rate=rate,
+        keep=scenario.keep,
+        baselines=baselines,
+    )
 
 
 def _central(given: _Inputs, share: float) -> PrintedRow:

@@ -1,9 +1,9 @@
 """The address book: names, addresses and certificates of the other peers, as the coordinator knows them.
 
 The coordinator is not believed. A certificate counts only if the federation's CA signed it for the name that the peer's
-number has in FEDERATION.toml, and its key is the one the roster pins; otherwise the coordinator could put a friend in
-somebody's place, who would then receive what was meant for that peer. An address counts only if its peer signed it: a
-link to another one would tell its owner who talks to whom and when, though never what.
+number has in FEDERATION.toml, and a link is made only with the key that the roster pins; otherwise the coordinator
+could put a friend in somebody's place, who would then receive what was meant for that peer. An address counts only if
+its peer signed it: a link to another one would tell its owner who talks to whom and when, though never what.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ class AddressBook:
     """What this peer knows about the others; safe to use from many threads."""
 
     def __init__(self, credentials: Credentials, run: str = "", *, peers: Sequence[str], federation: str = "") -> None:
-        """`peers` are all names, by number, as FEDERATION.toml has them; `federation` is that file's digest."""
+        """Start with an empty book.
+
+        Args:
+            credentials: ours: they sign for us, and say whose certificates count.
+            run: the run that mask keys are signed for.
+            peers: all names, by number, as FEDERATION.toml has them.
+            federation: that file's digest, which signed addresses name.
+        """
         self._federation = federation
         self._placed: dict[int, tuple[PeerRecord, int]] = {}  # records with a signed place, and its counter
         self._credentials, self.run, self._peers = credentials, run, tuple(peers)
@@ -162,16 +169,16 @@ class AddressBook:
             return self._numbers.get(name)
 
     def dialable(self, but: int) -> list[int]:
-        """Return the other peers that can be dialled, or called by a relay."""
+        """Return the peers that can be dialled, or called by a relay, all except `but`."""
         with self._lock:
             return [number for number, record in self._records.items() if record.reachable and number != but]
 
     def sign(self, message: bytes) -> str:
-        """Sign a manifest as this peer."""
+        """Sign a manifest, a receipt, a cut or sums of pads as this peer; return the signature in hex."""
         return self._credentials.sign(MANIFEST_PURPOSE, message).hex()
 
     def verify(self, peer: int, message: bytes, signature: str) -> bool:
-        """Return whether this peer, under the key the roster pins, signed the message."""
+        """Return whether a peer signed this message (`signature` is in hex), by the certificate that the book has."""
         record = self.record(peer)
         try:
             return record is not None and verify_message(

@@ -83,7 +83,7 @@ class Admission:
         own, witness = self._line.allegiance, self._line.witness
         if own is not None and own.waits:
             term = own.promise.term
-            raise LinkClosed(f"this peer has voted in term {term}, and waits for who is voted in", clean=False)
+            raise LinkClosed(f"this peer has voted in term {term} and waits for the result", clean=False)
         self._catch_up.keep_up()
         self._remember_reference()
         answer = self._client.join(self._request(), seconds=self._federation.settings.connect)

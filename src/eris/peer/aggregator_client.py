@@ -56,23 +56,23 @@ class Delivery:
 
     plan: RoundPlan
     uploads: tuple[Upload, ...]  # empty for a member that does not train in this round
-    shards: tuple[int, ...]
-    deadline: float
+    shards: tuple[int, ...]  # whose outcome it brings back
+    deadline: float  # on the monotonic clock: nobody waits for it any longer
 
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
     """The outcome of one shard: what was published, or why nothing was."""
 
-    plan: str
+    plan: str  # its digest
     shard: int
     peer: int  # who aggregates it
     published: Published | None = None
     manifest: Manifest | None = None  # alone, from a shard's second aggregator
     reason: Reason | None = None  # given by the aggregator; None if the link failed
-    refused_upload: Reason | None = None
+    refused_upload: Reason | None = None  # why our part was not accepted
     arrived: bool = False  # our part has its receipt
-    receipt: Receipt | None = None
+    receipt: Receipt | None = None  # from this attempt
 
     @property
     def answered(self) -> bool:
@@ -88,7 +88,7 @@ class _Errand:
     delivery: Delivery
     open_shards: dict[int, None]  # shards whose outcome is not known yet
     arrived: set[int] = field(default_factory=set)  # shards whose part has its receipt
-    pause: float = _FIRST_PAUSE
+    pause: float = _FIRST_PAUSE  # seconds before the next attempt, more or less
     said: dict[int, Reason | Receipt] = field(default_factory=dict)  # this attempt: the answers to our parts
     parts: deque[Upload] = field(default_factory=deque)  # this attempt: parts without an answer yet
     asked: deque[int] = field(default_factory=deque)  # this attempt: shards asked for
@@ -122,8 +122,10 @@ class AggregatorClient:
         """Prepare to talk to `peer`; nothing is dialled yet.
 
         Args:
+            book: where the peer can be dialled, and whether it is still on the roster.
             limits: sizes and times of the links.
             deliver: receives every shard's result.
+            pool: allocates what is received.
             under_way: told when parts have arrived.
             proxy: the HTTP proxy to dial through, if any.
             compare: shown the seals of peers that refuse us because they have another plan.
@@ -151,13 +153,13 @@ class AggregatorClient:
         self._loop.post(self._set_out)
 
     def fetch(self, digest: str, round: int, deadline: float) -> Published:
-        """Fetch a published shard of a round by its hash."""
+        """Fetch the published shard of a round whose hash is `digest`."""
         with _Borrowed(self) as link:
             framing.ask(link, HashQuestion(digest), deadline)
             return framing.receive_published(link, self._recipe, deadline, round=round, pool=self._pool)
 
     def snapshot(self, sizes: dict[str, int], deadline: float) -> Snapshot:
-        """Fetch the other peer's current state."""
+        """Fetch the other peer's current state, whose vectors must have these names and `sizes`."""
         with _Borrowed(self) as link:
             framing.ask(link, SnapshotQuestion(), deadline)
             return framing.receive_snapshot(link, sizes, deadline, pool=self._pool)
@@ -251,7 +253,7 @@ class AggregatorClient:
             self._fail(error)
 
     def _is_whole(self, link: StreamLink, errand: _Errand, ready: int) -> bool | None:
-        """Whether the next answer has arrived whole; None if the loop should not wait for it."""
+        """Whether the `ready` bytes hold the next answer whole; None if the loop should not wait for it."""
         if ready < HEADER_BYTES:
             return False
         frame = Header.decode(link.peek(0, HEADER_BYTES))
@@ -317,7 +319,10 @@ class AggregatorClient:
         self._end()
 
     def _end(self) -> None:
-        """Finish the errand and release its parts: they are as long as our update, and its room is needed next."""
+        """Finish the errand and free its parts.
+
+        Together they are as long as the update, and the next round needs that memory.
+        """
         if self._errand is not None:
             self._errand = None
             self._turn.release()
@@ -466,7 +471,7 @@ class AggregatorClient:
         """Answer a cut with the sum of the pads that we know, or say why not."""
         try:
             if self._unmask is None or cut.aggregator != self.peer:
-                raise Refused(Reason.WRONG_SHARD, "this peer unmasks nothing", shard=cut.shard)
+                raise Refused(Reason.WRONG_SHARD, "this peer is not an unmasker in this round", shard=cut.shard)
             framing.send_unmasking(link, self._unmask(cut, delivery.deadline), delivery.deadline)
         except Refused as refusal:
             _LOG.warning("round %d: peer %d: its cut is refused: %s", delivery.plan.round, self.peer, refusal)
@@ -579,7 +584,7 @@ class ShardInbox:
         self._changed, self._enough, self._stirred = threading.Condition(), 1, False
 
     def put(self, result: ShardResult) -> None:
-        """Add a result; a long one is looked at while others are on their way."""
+        """Add a result; a long one is processed while others are still arriving."""
         long = result.published is not None and result.published.values.nbytes > SHORT
         with self._changed:
             self._waiting.append(result)
@@ -587,7 +592,7 @@ class ShardInbox:
                 self._stir()
 
     def stir(self) -> None:
-        """Make whoever waits look again, because something else has happened."""
+        """Wake the waiting thread."""
         with self._changed:
             self._stir()
 
@@ -622,6 +627,7 @@ class AggregatorClients:
         unmask: Unmask | None = None,
         loop: LinkLoop | None = None,
     ) -> None:
+        """Prepare; nothing is dialled yet. The arguments are those of each `AggregatorClient`."""
         self._compare, self._unmask = compare, unmask
         self.book, self._security, self._recipe, self._proxy = book, security, recipe, proxy
         self._limits, self._fault_points, self._pool = limits, fault_points, pool
@@ -634,25 +640,30 @@ class AggregatorClients:
         """Return the client for a peer."""
         if peer not in self._clients:
             self._clients[peer] = AggregatorClient(
-                peer,
-                self.book,
-                self._security,
-                self._recipe,
-                self._limits,
-                self.results.put,
-                self._fault_points,
-                self._pool,
-                self.under_way,
-                self._proxy,
-                self._compare,
-                self._unmask,
-                self._loop,
-                self._dials,
+                peer=peer,
+                book=self.book,
+                security=self._security,
+                recipe=self._recipe,
+                limits=self._limits,
+                deliver=self.results.put,
+                fault_points=self._fault_points,
+                pool=self._pool,
+                under_way=self.under_way,
+                proxy=self._proxy,
+                compare=self._compare,
+                unmask=self._unmask,
+                loop=self._loop,
+                dials=self._dials,
             )
         return self._clients[peer]
 
     def accuse(self, proof: Contradiction, but: int, seconds: float) -> None:
-        """Show a proof to all who can be dialled, all at once and only once; whoever gets it passes it on."""
+        """Show a proof to peers that can be dialled, 64 at most, all at once; whoever gets it passes it on.
+
+        Args:
+            but: our own number.
+            seconds: how long to wait for all of them.
+        """
         self.close()  # a client may be in the middle of a round that will never end
         self._clients = {}
         peers = self.book.dialable(but=but)
@@ -668,7 +679,7 @@ class AggregatorClients:
         try:
             self.to(peer).accuse(proof, until)
         except (LinkError, Refused) as error:
-            _LOG.info("peer %d could not be shown the proof: %s", peer, error)
+            _LOG.info("the proof could not be sent to peer %d: %s", peer, error)
         finally:
             self._clients[peer].close()
 
@@ -682,7 +693,7 @@ class AggregatorClients:
         return RoleBytes(sum(sent for sent, _ in carried), sum(heard for _, heard in carried))
 
     def close(self) -> None:
-        """End all threads and links."""
+        """End all errands and links."""
         for client in self._clients.values():
             client.close()
 

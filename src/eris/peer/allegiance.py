@@ -35,7 +35,7 @@ PROMISE = "promise.json"  # in a peer's folder
 
 
 class Allegiance:
-    """A peer's promise and its log of verdicts; safe to use from many threads."""
+    """A peer's promise and its log of verdicts, kept in `folder`; safe to use from many threads."""
 
     def __init__(self, federation: FederationFile, credentials: Credentials, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,13 +49,13 @@ class Allegiance:
 
     @property
     def waits(self) -> bool:
-        """Whether this peer voted for somebody not yet known to have won; meanwhile it follows nobody."""
+        """Whether this peer has voted but does not know the result; until then it follows no coordinator."""
         return self.promise.term > self.term
 
     # ── whom ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def vote(self, candidacy: Candidacy) -> Vote:
-        """Durably promise to follow nobody of an earlier term, then vote, with our log's end; refuse if bound."""
+        """Record that no earlier term is followed, then vote, stating where our log ends; refuse if committed."""
         self.mandates.require_candidacy(candidacy)
         with self._lock:
             self._promise(candidacy.term, candidacy.digest, candidacy.name)
@@ -134,7 +134,7 @@ class Allegiance:
             )
 
     def note(self, document: RoundPlan | Verdict, certified: CertifiedSeal) -> None:
-        """Keep an announced verdict with its plan, before anything is done by it."""
+        """Keep an announced verdict with its plan, before acting on it."""
         with self._lock:
             if isinstance(document, RoundPlan):
                 self._planned = document, certified

@@ -50,16 +50,16 @@ def budget_folder() -> Path:
 class RunSpent:
     """One run: how much it has, or may have, revealed of this member's data."""
 
-    federation: str
+    federation: str  # its name
     rounds: int  # of the run
     sent: int  # in which this member took part; a round that is played again counts again
     largest_share: float  # largest share of one update that any other peer was to receive
     multiplier: float = 0.0  # of the noise; 0 if none counts
     alone: float = 0.0  # the same against an observer of this member's own share of noise; 0: not less
     steps: int = 1  # noisy releases in a round
-    unit: Unit = "member"
-    adjacency: Adjacency = "replacement"
-    delta: float = 1e-5
+    unit: Unit = "member"  # what ε protects
+    adjacency: Adjacency = "replacement"  # what counts as a neighbouring data set
+    delta: float = 1e-5  # at which ε is stated
     closed: bool = True  # it came to its end, and `sent` is final
     began: float = 0.0  # seconds since 1970
 
@@ -186,8 +186,12 @@ class RunBudget:
     hears = (RoundStarted, RoundEnded, RunEnded)
 
     def __init__(self, budget: MemberBudget, node: Node, *, most: float = 0.0) -> None:
-        """Record that the run begins; refuse it if all runs together might spend more than ε = `most` (0: no limit)."""
-        self._budget, self._number, self._written = budget, node.number, 0.0
+        """Record that the run begins; refuse it if all runs together might spend more than ε = `most` (0: no limit).
+
+        A run in which rounds are played again may come to more rounds than were counted beforehand: it is left before
+        the one that would spend more.
+        """
+        self._budget, self._number, self._most, self._written = budget, node.number, most, 0.0
         self._key = f"{node.federation.name}-{node.federation.digest[:16]}"
         known, noise, config = budget.runs().get(self._key), node.composition.noise, node.federation.config
         counts = noise is not None and not node.reproducible
@@ -215,6 +219,8 @@ class RunBudget:
         match event:
             case RoundStarted(participants=participants) if self._number in participants:
                 self.spent = replace(self.spent, sent=self.spent.sent + 1)
+                if self._most > 0 and self.spent.sent > self.spent.rounds:
+                    self._require_within(self._most)
             case RoundEnded(metrics=metrics):
                 share = max(self.spent.largest_share, float(metrics.get("largest_share") or 0.0))
                 self.spent = replace(self.spent, largest_share=share)

@@ -41,7 +41,7 @@ class Checkpoints(Protocol):
         ...
 
     def restore(self, member: Member, training: Training, round: int | None = None) -> bool:
-        """Restore one of them (the newest, if none is named); return whether it was there."""
+        """Restore the checkpoint of a round (None: the newest) into `member` and `training`; False if there is none."""
         ...
 
     def save(self, member: Member, training: Training) -> None:
@@ -87,6 +87,18 @@ class CatchUp:
         witness: Witness,
         allegiance: Allegiance | None = None,
     ) -> None:
+        """Prepare to follow verdicts.
+
+        Args:
+            client: asks the coordinator for past rounds.
+            inbox: who is gone, and whether the run is over.
+            clients: fetch missing shards and snapshots from other peers.
+            checkpoints: the states that this peer could go back to.
+            emit: told of verdicts that were missed.
+            rosters: finds what past plans cite.
+            witness: checks the seals of past rounds.
+            allegiance: this peer's own log of verdicts; None without standbys.
+        """
         self._allegiance = allegiance
         self._federation, self._member, self._training = federation, member, training
         self._history, self._inbox, self._clients = VerdictHistory(client, inbox, rosters, witness), inbox, clients
@@ -117,7 +129,12 @@ class CatchUp:
     # ── one verdict ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def conclude(self, verdict: Verdict, deadline: float, *, stated: str = "") -> None:
-        """Take the step once every committed shard is here; `stated` is the replica digest that we reported."""
+        """Take the step once every committed shard is here.
+
+        Args:
+            deadline: until when a peer may take to bring a missing shard; each has at least the time to connect.
+            stated: the replica digest that we reported; empty: none.
+        """
         if verdict.state and stated not in ("", verdict.state):
             raise CheckpointError(
                 "this peer's model is not the one that most others hold",
@@ -135,7 +152,7 @@ class CatchUp:
                 raise RunStopped("no peer can supply a committed shard", round=verdict.round)
 
     def _fetch_missing(self, missing: Missing, verdict: Verdict, deadline: float) -> None:
-        """Ask one peer after another; one that stays silent uses up its own time and none of the others'."""
+        """Ask one peer after another for what is missing; a silent one uses up its own time and none of the others'."""
         gone, others = self._inbox.gone, self._clients.book.dialable(but=self._member.peer)
         for shard, digest in missing.hashes.items():
             aggregator = verdict.shards[shard].aggregator
@@ -146,7 +163,7 @@ class CatchUp:
                     published = self._clients.to(peer).fetch(digest, verdict.round, until)
                     if published.manifest.shard != shard:
                         raise Refused(
-                            Reason.WRONG_SHARD, f"another shard came, number {published.manifest.shard}", peer=peer
+                            Reason.WRONG_SHARD, f"received shard {published.manifest.shard} instead", peer=peer
                         )
                     self._member.accept_fetched(published, verdict)
                     break
@@ -224,7 +241,7 @@ class CatchUp:
                 self._emit(VerdictWritten(verdict.round, plan, verdict))
 
     def _replay(self, plan: RoundPlan, verdict: Verdict) -> bool:
-        """Follow a verdict; False if nobody has its shards, or it continues from another state than ours."""
+        """Follow a verdict; return False if no peer has its shards, or if it starts from a different state."""
         if verdict.state and verdict.state != self._member.replica.digest():
             _LOG.info("round %d cannot be followed: most others began it with another model", plan.round)
             return False

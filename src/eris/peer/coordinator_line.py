@@ -25,6 +25,7 @@ class CoordinatorLine:
     """
 
     def __init__(self, federation: FederationFile, credentials: Credentials, settings: NodeSettings, run: str) -> None:
+        """Prepare without calling anybody; only seals of `run` count."""
         self.control = ControlClient(
             credentials, federation.coordinator, proxy=settings.proxy, patience=federation.settings.connect
         )

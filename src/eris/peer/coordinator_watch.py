@@ -44,6 +44,14 @@ class CoordinatorWatch:
         inbox: Inbox,
         proxy: Proxy | None = None,
     ) -> None:
+        """Turn `client` to the coordinator that this peer followed last; `start` begins to watch.
+
+        Args:
+            allegiance: accepts mandates, and votes.
+            client: the one through which this peer calls whoever coordinates.
+            inbox: knows when that coordinator was last heard from.
+            proxy: the HTTP proxy to go through, if any.
+        """
         self._places, self._silence = federation.coordinators, federation.settings.connect
         self._credentials, self._allegiance, self._client = credentials, allegiance, client
         self._inbox, self._proxy = inbox, proxy
@@ -118,7 +126,7 @@ class CoordinatorWatch:
         return last is not None and all(known.term < last.term for known in answer.mandates)
 
     def _vote(self, other: ControlClient, answer: StandingAnswer) -> None:
-        """Vote, and send the rounds we keep as far as they are wanted."""
+        """Vote, and send the rounds the candidate asks for."""
         candidacy = answer.candidacy
         assert candidacy is not None
         known = {mandate.term for mandate in answer.mandates}

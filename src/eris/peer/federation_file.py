@@ -14,12 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from eris.compose import could_be_masked
 from eris.config import Config, Faults, dump_config, load_config
 from eris.errors import ConfigError, InputError
 from eris.methods import with_defaults
@@ -113,7 +115,7 @@ class FederationFile:
             )
         if config.local.cohort > 1:
             raise ConfigError(
-                "a peer trains alone: cohorts are for `eris run`, and give other bits",
+                "a peer trains alone: cohorts are for `eris run`, and give different bits",
                 fix="leave local.cohort out",
                 key="local.cohort",
             )
@@ -219,7 +221,7 @@ class FederationFile:
 
     @property
     def floor(self) -> Floor:
-        """The floor of a member that names none of its own."""
+        """The default floor, for members that set none."""
         least = self.settings.min_aggregators or min(2, self.config.aggregators)
         return Floor(least, self.settings.max_share, min_contributors=self.config.server.min_contributors)
 
@@ -312,7 +314,24 @@ def load_federation(path: Path) -> FederationFile:
     if isinstance(peers, list):
         data.setdefault("members", len(peers))
         data.setdefault("aggregators", data["members"])  # all who can, whatever a simulation would take
-    return FederationFile(settings, load_config(data))
+    federation = FederationFile(settings, load_config(data))
+    _require_choice(data, federation.config, path)
+    return federation
+
+
+def _require_choice(data: Mapping[str, Any], config: Config, path: Path) -> None:
+    """Refuse a file that shows aggregators every member's values without a word about it, where masks would not.
+
+    Only files are held to this: whoever builds a `FederationFile` has a configuration at hand.
+    """
+    privacy = data.get("privacy")
+    if not (isinstance(privacy, dict) and "masking" in privacy) and could_be_masked(config):
+        raise ConfigError(
+            "it does not say whether shards are masked; if not, each aggregator sees its part of your update",
+            fix='under [privacy] write masking = "pairs" (aggregators see sums), or masking = "none" to accept that',
+            key="privacy.masking",
+            path=path,
+        )
 
 
 def parse_address(text: str, *, key: str) -> tuple[str, int]:

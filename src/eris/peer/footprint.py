@@ -36,7 +36,10 @@ Entry = tuple[str, int]  # what it is, and its bytes
 def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> dict[str, int]:
     """Return the bytes of everything that lies in files because it is longer than `above`, by what it is.
 
-    `in_blocks`: the task gives its update in blocks.
+    Args:
+        above: bytes.
+        members: how many may contribute to a shard.
+        in_blocks: whether the task gives its update in blocks.
     """
     need: dict[str, int] = {}
     for what, size in [*state_vectors(recipe), *_training(recipe, in_blocks), *_messages(recipe, above)]:
@@ -50,7 +53,8 @@ def disk_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> d
 def memory_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) -> dict[str, int]:
     """Return the bytes of all vectors that stay in memory because they are no longer than `above`, by what they are.
 
-    This is an upper bound: messages are counted as if uncompressed. What the task itself needs comes on top.
+    This is an upper bound: messages are counted as if uncompressed. What the task itself needs comes on top. The
+    arguments are those of `disk_need`.
     """
     vector, shards = 4 * recipe.spec.n, recipe.policy.shards
     whole = 1 if recipe.encoding is None else 2  # floats, and the whole numbers made of them
@@ -64,7 +68,10 @@ def memory_need(recipe: Recipe, *, above: int, members: int, in_blocks: bool) ->
 
 
 def pool_for(recipe: Recipe, settings: NodeSettings, *, members: int, in_blocks: bool) -> BufferPool:
-    """Return the pool that holds a peer's vectors; refuse beforehand if those in files have no room."""
+    """Return the pool that holds a peer's vectors; refuse beforehand if those in files have no room.
+
+    `members` and `in_blocks` are those of `disk_need`.
+    """
     need = disk_need(recipe, above=settings.spill_above, members=members, in_blocks=in_blocks)
     if need:
         what = f"a model of {recipe.spec.n:,} values, with vectors longer than {settings.spill_above:,} bytes in files,"

@@ -16,6 +16,9 @@ The unmasker of a masked shard is itself asked something before it is answered, 
     UNMASKING + the sum of pads, or REFUSAL   → MANIFEST + PUBLISHED, or REFUSAL
 
 What everybody says in every round (receipts, the usual question) is in the header alone.
+
+Everywhere here a `deadline` is a moment of the monotonic clock, and `more` says that something else follows at once, so
+that both may leave together.
 """
 
 from __future__ import annotations
@@ -158,8 +161,8 @@ def send_upload(
     """Send one contribution in chunks, straight from its array.
 
     Args:
+        recipe: knows the round's layout, by which the payload is encoded.
         passed: called after every chunk, for fault tests.
-        more: something else follows at once.
     """
     header = upload.header()
     frame = Header(
@@ -231,7 +234,7 @@ def send_receipt(link: Link, receipt: Receipt, deadline: float) -> None:
 
 
 def send_refusal(link: Link, refusal: Refused, deadline: float, seal: CertifiedSeal | None = None) -> None:
-    """Send a refusal; if the message was for another plan than ours, with the seal of ours."""
+    """Send a refusal; if the message was for another plan than ours, with `seal`, that of ours."""
     said = _Refusal(
         refusal.reason,
         refusal.what.partition(": ")[2][:_LONGEST_WHAT],
@@ -241,7 +244,7 @@ def send_refusal(link: Link, refusal: Refused, deadline: float, seal: CertifiedS
 
 
 def receive_receipt(link: Link, deadline: float, aggregator: int = 0) -> Receipt:
-    """Return the receipt for the earliest part still without one; a refusal is raised as an error."""
+    """Return `aggregator`'s receipt for the earliest part still without one; a refusal is raised as an error."""
     frame = _expect(link, Kind.RECEIPT, deadline)
     if frame.total > _LONGEST_SIGNATURE:
         raise Refused(Reason.MALFORMED, f"a receipt has {frame.total} bytes, which is too long", peer=link.peer.name)
@@ -250,7 +253,7 @@ def receive_receipt(link: Link, deadline: float, aggregator: int = 0) -> Receipt
 
 
 def send_manifest(link: Link, published: Published, deadline: float, *, more: bool = False) -> None:
-    """Send an aggregator's signed manifest."""
+    """Send the signed manifest of what an aggregator published, without the values."""
     _send_document(link, Kind.MANIFEST, published.manifest.encoded, deadline, more=more)
 
 
@@ -289,6 +292,7 @@ def receive_published(
     """Return a published shard of a round, received straight into the array where it stays.
 
     Args:
+        recipe: says how long the shard must be.
         pool: where that array is allocated.
         on_cut: answers a cut that the aggregator shows us first.
     """
@@ -313,7 +317,7 @@ def send_snapshot(link: Link, snapshot: Snapshot, deadline: float) -> None:
 def receive_snapshot(
     link: Link, expected: dict[str, int], deadline: float, *, pool: BufferPool | None = None
 ) -> Snapshot:
-    """Receive a snapshot whose vectors have the expected names and sizes."""
+    """Receive a snapshot whose vectors have the expected names and sizes; `pool` allocates them."""
     head = decode(_SnapshotHead, _receive_document(link, _expect(link, Kind.SNAPSHOT, deadline), deadline))
     if head.sizes != expected:
         raise Refused(Reason.WRONG_SPEC, "the snapshot is of a different model", peer=link.peer.name)
@@ -350,7 +354,14 @@ def send_unmasking(link: Link, answer: Unmasking, deadline: float) -> None:
 def receive_unmasking(
     link: Link, recipe: Recipe, cut: Cut, round: int, deadline: float, pool: BufferPool | None = None
 ) -> Unmasking:
-    """Return the answer to a cut; a refusal is raised as an error."""
+    """Return the answer to a cut; a refusal is raised as an error.
+
+    Args:
+        recipe: says how long the sums must be.
+        cut: the one that was shown; its shard counts.
+        round: of the cut.
+        pool: allocates what is received.
+    """
     frame = _expect(link, Kind.UNMASKING, deadline)
     head = decode(_UnmaskingHead, _receive_document(link, frame, deadline))
     count, buffers = recipe.published_sizes(round, cut.shard)
@@ -374,18 +385,20 @@ def _expected(link: Link, frame: Header, kind: Kind, deadline: float) -> Header:
             raise RefusedUnderPlan(refusal.reason, refusal.what, refusal.seal, peer=link.peer.name)
         raise Refused(refusal.reason, refusal.what, peer=link.peer.name)
     if frame.kind is not kind:
-        raise Refused(Reason.MALFORMED, f"{frame.kind.name} came, but {kind.name} was expected", peer=link.peer.name)
+        raise Refused(
+            Reason.MALFORMED, f"received {frame.kind.name}, but {kind.name} was expected", peer=link.peer.name
+        )
     return frame
 
 
 def _receive_payload(link: Link, kind: Kind, payload: Bytes, deadline: float) -> None:
-    """Receive a message of exactly the length of `payload` into it, chunk by chunk in order."""
+    """Receive a message of this kind, exactly as long as `payload`, into it: chunk by chunk, in order."""
     total, start = payload.size, 0
     while start < total or total == 0:
         frame = _expect(link, kind, deadline)
         if frame.total != total or frame.offset != start:
             raise Refused(
-                Reason.WRONG_SIZE, f"byte {frame.offset} of {frame.total} came, but {start} of {total} is expected"
+                Reason.WRONG_SIZE, f"received byte {frame.offset} of {frame.total}, but {start} of {total} is expected"
             )
         link.receive_into(payload[start : start + frame.length].data, deadline=deadline)
         start += frame.length
@@ -406,7 +419,7 @@ def _receive_document(link: Link, frame: Header, deadline: float) -> bytes:
 
 
 def receive_question(link: Link, frame: Header, deadline: float) -> Question:
-    """Decode the question of a FETCH."""
+    """Return the question of a FETCH whose header was `frame`."""
     if not frame.total:
         return ShardQuestion(frame.plan.hex(), frame.epoch, frame.round, frame.shard)
     kinds = ManifestQuestion | HashQuestion | SnapshotQuestion | Contradiction

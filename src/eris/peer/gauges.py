@@ -19,6 +19,13 @@ class ServedGauges:
     """A metrics registry behind a port, for a peer or for a coordinator (`eris.coordinate.gauges`)."""
 
     def __init__(self, port: int, host: str, labels: dict[str, str]) -> None:
+        """Serve an empty registry.
+
+        Args:
+            port: 0: any free one.
+            host: the address to listen on; empty: all addresses of this machine.
+            labels: carried by every metric.
+        """
         self._prometheus, self._labels = _prometheus(), labels
         self._registry = self._prometheus.CollectorRegistry()
         try:
@@ -61,6 +68,7 @@ class PeerGauges(ServedGauges):
     def __init__(
         self, federation: str, peer: str, port: int, host: str = LOOPBACK, expiry: Callable[[], float] = lambda: 0.0
     ) -> None:
+        """Serve the metrics of `peer`; `expiry` returns when its certificate expires, in seconds since 1970."""
         super().__init__(port, host, {"federation": federation, "peer": peer})
         self._make("Gauge", EXPIRY, EXPIRY_ABOUT).set_function(expiry)
         self._round = self._make("Gauge", "eris_rounds", "Rounds concluded.")

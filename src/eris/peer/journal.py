@@ -218,7 +218,12 @@ class SqliteJournal:
 
 
 class Resumption:
-    """Where to resume a run, given the members that are back, what they said, a journal and its round."""
+    """Where to resume a run.
+
+    Args:
+        requests: peer → how it asked to join, of the members that are back.
+        round: the journal's next.
+    """
 
     def __init__(self, journal: SqliteJournal, requests: Mapping[int, JoinRequest], round: int) -> None:
         self._journal, self._requests, self._round = journal, requests, round

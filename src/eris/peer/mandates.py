@@ -46,7 +46,7 @@ class Mandates:
                 raise Refused(
                     Reason.EQUIVOCATION,
                     f"there are two mandates for term {mandate.term}, of {known.name} and of {mandate.name}",
-                    fix="somebody voted twice; compare the votes in both, and revoke its certificate",
+                    fix="a peer voted twice: compare the votes in both mandates, and revoke its certificate",
                 )
             return False
         require_mandate(
@@ -77,7 +77,13 @@ class Mandates:
         require_vote(vote, candidacy, listed=listed, is_signed=self.is_signed, is_sealed=self.is_sealed)
 
     def is_signed(self, name: str, certificate: bytes, purpose: str, message: bytes, signature: str) -> bool:
-        """Return whether our CA gave a certificate to a name, now or earlier, and its key signed this message."""
+        """Return whether our CA gave `certificate` to `name`, now or earlier, and its key signed this message.
+
+        Args:
+            certificate: DER.
+            purpose: what the signature is good for; one for another purpose does not count.
+            signature: in hex.
+        """
         if not self._credentials.issued(name, certificate):
             return False
         return verify_message(certificate, purpose, message, bytes.fromhex(signature))

@@ -71,6 +71,14 @@ class NewsReader:
         admission: Admission,
         emit: EventStream,
     ) -> None:
+        """Prepare; `start` begins to read.
+
+        Args:
+            credentials: take over what the CA has revoked.
+            book: brought up to date with every plan.
+            admission: joins again when the coordinator was restarted.
+            emit: told whether the run trains or waits.
+        """
         self._line, self._links, self._book, self._credentials = line, links, book, credentials
         self._client, self._inbox, self._allegiance = line.control, line.inbox, line.allegiance
         self._admission, self._emit, self._seconds = admission, emit, news_seconds(len(federation.peers))
@@ -175,16 +183,16 @@ class NewsReader:
         return bulletin
 
     def _say_that_it_is_kept(self, verdict: str) -> None:
-        """Keep telling whoever coordinates by now that a verdict is on our disk, until it is heard."""
+        """Repeat to the current coordinator that the verdict is on disk, until it acknowledges."""
         while not self._inbox.closed.is_set():
             try:
                 self._client.report(Kept(verdict))
                 return
             except LinkError as error:
-                _LOG.info("the coordinator could not be told that a verdict is kept: %s", error)
+                _LOG.info("the coordinator could not be told that the verdict is on disk: %s", error)
                 self._inbox.closed.wait(0.5)
             except ErisError as error:
-                _LOG.warning("the coordinator refuses to hear that a verdict is kept: %s", error)
+                _LOG.warning("the coordinator rejected our confirmation that the verdict is on disk: %s", error)
                 return
 
     def _is_to_be_followed(self, bulletin: Bulletin) -> bool:

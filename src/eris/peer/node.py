@@ -99,17 +99,17 @@ class Node:
             fault_points=self.fault_points,
         )
         self._catch_up = CatchUp(
-            federation,
-            member,
-            self.training,
-            line.control,
-            line.inbox,
-            self.links.clients,
-            checkpoints or NoCheckpoints(),
-            self._emit,
-            line.rosters,
-            line.witness,
-            line.allegiance,
+            federation=federation,
+            member=member,
+            training=self.training,
+            client=line.control,
+            inbox=line.inbox,
+            clients=self.links.clients,
+            checkpoints=checkpoints or NoCheckpoints(),
+            emit=self._emit,
+            rosters=line.rosters,
+            witness=line.witness,
+            allegiance=line.allegiance,
         )
         self._admission = Admission(
             federation,
@@ -126,15 +126,15 @@ class Node:
         )
         self._news = NewsReader(federation, credentials, line, self.links, book, self._admission, self._emit)
         self._player = RoundPlayer(
-            member,
-            self.training,
-            line,
-            self.links,
-            self._reporter,
-            self._admission,
-            self._catch_up,
-            self._emit,
-            self.fault_points,
+            member=member,
+            training=self.training,
+            line=line,
+            links=self.links,
+            reporter=self._reporter,
+            admission=self._admission,
+            catch_up=self._catch_up,
+            emit=self._emit,
+            fault_points=self.fault_points,
             name=settings.name,
             initial=initial,
         )
@@ -172,7 +172,7 @@ class Node:
         except (LinkClosed, LinkTimeout, RunStopped) as error:
             if self.member.round < self.events.rounds:
                 raise
-            self.events.note(f"nobody could be asked whether this is the end of the run: {error.what}")
+            self.events.note(f"the coordinator could not be asked whether this is the end of the run: {error.what}")
             return "finished"  # and nobody is left to serve the model to
         return ended
 

@@ -27,11 +27,11 @@ class NodeSettings:
     relays: tuple[tuple[str, int], ...] = ()  # where it waits to be called, so that it can aggregate without a port
     proxy: Proxy | None = None  # for all its outgoing connections
     advertise: str = ""  # host others dial; empty: the address of this machine towards the coordinator
-    organisation: str = ""
-    floor: Floor = field(default_factory=Floor)
+    organisation: str = ""  # that it belongs to; empty: as FEDERATION.toml says
+    floor: Floor = field(default_factory=Floor)  # the least protection under which it sends anything
     patience: float = 300.0  # seconds of silence from the coordinator before this peer gives up
     wait: float = 60.0  # seconds to wait at the start for a coordinator that is not there yet
-    folder: Path | None = None  # where long vectors lie; None: with temporary files
+    folder: Path | None = None  # where it keeps its records and long vectors; None: no records, and temporary files
     spill_above: int = SPILL_ABOVE  # bytes; longer vectors lie in files and are mapped
 
     @property

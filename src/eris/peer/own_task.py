@@ -37,7 +37,12 @@ _IN_BLOCKS = {"initial": "initial_blocks", "train": "train_blocks"}
 
 
 def task_for(given: str | MakeTask | None, config: Config, peer: int) -> Task:
-    """Build the task from an import path or a factory, or else the one that the configuration describes."""
+    """Build a peer's task.
+
+    Args:
+        given: an import path or a factory; None: the task that the configuration describes.
+        peer: its number.
+    """
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # the user's own modules, as `eris run` finds them
@@ -113,7 +118,7 @@ class TaskOfAll:
 
 
 def _made(given: str | MakeTask, config: Config, peer: int) -> Task:
-    """Call what makes a task; refuse a result that is not one."""
+    """Call what makes a peer's task (an import path or a factory); refuse a result that is not one."""
     name = given if isinstance(given, str) else getattr(given, "__qualname__", type(given).__name__)
     make = TASKS.find(given)
     try:
@@ -142,7 +147,7 @@ def _check_method(config: Config, *, own: bool) -> None:
         )
     if own and method.with_defaults(config.for_method(method.name)).privacy.unit == "sample":
         raise ConfigError(
-            "your own task takes its local steps itself: DP-SGD cannot be put into it",
+            "your own task takes its local steps itself: DP-SGD cannot be added to it",
             fix="use privacy.unit = 'member', or name model and data",
             key="privacy.unit",
         )

@@ -60,7 +60,13 @@ _LINES: dict[str, Callable[[int, Any], bool]] = {  # whether a decoded line can 
 
 
 class PeerFolder:
-    """Writes and reads a peer's folder."""
+    """Writes and reads a peer's folder.
+
+    Args:
+        path: where it is.
+        peer: the peer's name.
+        spill_above: bytes; longer vectors of a checkpoint are mapped instead of read.
+    """
 
     def __init__(self, path: Path, federation: FederationFile, peer: str, *, spill_above: int = SPILL_ABOVE) -> None:
         self.path, self._federation, self._peer, self._spill_above = path, federation, peer, spill_above
@@ -153,7 +159,7 @@ class PeerFolder:
         return sorted(int(path.stem.removeprefix("round-")) for path in self.checkpoints.glob("round-*.safetensors"))
 
     def restore(self, member: Member, training: Training, round: int | None = None) -> bool:
-        """Restore the last checkpoint, or that of a round; return whether there was one."""
+        """Restore the checkpoint of a round (None: the last) into `member` and `training`; False if there is none."""
         if not (round in self.rounds() if round is not None else self.rounds()):
             return False
         checkpoint = load_checkpoint(self.checkpoints, round=round, above=self._spill_above)
@@ -217,7 +223,7 @@ def _is_whole(index: int, line: bytes, fits: Callable[[int, Any], bool]) -> bool
 
 
 def _named(prefix: str, arrays: Mapping[str, Any], like: Mapping[str, Vector]) -> list[tuple[str, Vector]]:
-    """Return the arrays that belong to these names, each as long as the one it replaces."""
+    """Return the array `prefix` + name for every name in `like`, each as long as the one it replaces."""
     found = [(name, np.ascontiguousarray(arrays[prefix + name])) for name in like]
     for name, value in found:
         if value.shape != like[name].shape:

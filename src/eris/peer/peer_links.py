@@ -50,7 +50,15 @@ class PeerLinks:
         emit: EventStream,
         fault_points: FaultPoints,
     ) -> None:
-        """Prepare both sides without opening anything; `snapshot` returns this peer's state, for others."""
+        """Prepare both sides without opening anything.
+
+        Args:
+            roles: those of this peer, which answer over the links.
+            book: where the others are, and who is welcome.
+            reporter: tells the coordinator how our shards ended.
+            snapshot: returns this peer's state, for others.
+            emit: told what our aggregator received.
+        """
         self._federation, self._credentials, self._settings = federation, credentials, settings
         self._book, self._line, self._reporter, self._fault_points = book, line, reporter, fault_points
         self._peer = roles.member.peer
@@ -58,16 +66,16 @@ class PeerLinks:
         self._loop = LinkLoop(f"eris-links {settings.name}")
         self.aggregator = SharedAggregator(roles.aggregator, self._tell_in_thread, emit)
         self.clients = AggregatorClients(
-            book,
-            credentials,
-            roles.member.recipe,
-            federation.link_limits,
-            fault_points,
-            roles.pool,
-            settings.proxy,
-            self._compare,
-            self.unmasker.unmask if self.unmasker is not None else None,
-            self._loop,
+            book=book,
+            security=credentials,
+            recipe=roles.member.recipe,
+            limits=federation.link_limits,
+            fault_points=fault_points,
+            pool=roles.pool,
+            proxy=settings.proxy,
+            compare=self._compare,
+            unmask=self.unmasker.unmask if self.unmasker is not None else None,
+            loop=self._loop,
         )
         self.server = ShardServer(
             self.aggregator,
@@ -114,7 +122,7 @@ class PeerLinks:
         self.aggregator.without(peers, away=away)
 
     def _tell_in_thread(self, outcome: Published | Withheld, round: int) -> None:
-        """Tell the coordinator how a shard ended, in a thread: whoever cut it has others to serve meanwhile."""
+        """Tell the coordinator how a shard ended, so that the thread that cut it can keep serving others."""
         self._fault_points("cut", round=round)
         self._loop.hand_over(partial(self._tell, outcome, round))
 

@@ -20,9 +20,12 @@ Lines = Sequence[Mapping[str, Any]]
 
 
 def summarise_peer(node: Node, end: RunEnded, *, rounds: Lines, verdicts: Lines, own_task: str = "") -> dict[str, Any]:
-    """Return summary.json of a node that has left, from the lines it recorded (metrics.jsonl, verdicts.jsonl).
+    """Return summary.json of a node that has left. Keys that a simulated run has too mean the same there.
 
-    Keys that a simulated run has too mean the same there.
+    Args:
+        rounds: the lines of metrics.jsonl.
+        verdicts: the lines of verdicts.jsonl.
+        own_task: where the task was imported from; empty: the configuration describes it.
     """
     config = node.federation.config
     return {

@@ -79,7 +79,14 @@ class RoundPlayer:
         name: str,
         initial: str,
     ) -> None:
-        """Prepare to play. `name` is our own name, `initial` the digest of x⁰ as we computed it."""
+        """Prepare to play.
+
+        Args:
+            line: leads to the coordinator.
+            links: lead to the other peers.
+            name: our own.
+            initial: digest of x⁰ as we computed it.
+        """
         self._member, self._training, self._emit, self._fault_points = member, training, emit, fault_points
         self._inbox, self._witness = line.inbox, line.witness
         self._aggregator, self._clients = links.aggregator, links.clients
@@ -228,6 +235,8 @@ class RoundPlayer:
     ) -> tuple[set[tuple[int, int]], set[int]]:
         """Take the clients' results until all shards are accounted for, the time is up, or the round has a verdict.
 
+        `waiting` holds (shard, aggregator) for each result that is still to come, and is emptied on the way.
+
         Returns (shard, aggregator) for each receipt that our parts got, and the peers that answered.
         """
         arrived: set[tuple[int, int]] = set()
@@ -269,7 +278,7 @@ class RoundPlayer:
         if self._may_repeat:
             self._member.disown()
         else:
-            what = "round %d: peer %d says that it has another part of ours of shard %d: that cannot be"
+            what = "round %d: peer %d claims to hold another part of ours of shard %d, which we never sent"
             _LOG.error(what, plan.round, result.peer, result.shard)
 
     def _take(self, result: ShardResult) -> None:
@@ -320,7 +329,10 @@ class RoundPlayer:
             _LOG.warning("round %d: the proof for an exclusion could not be fetched: %s", plan.round, error)
 
     def _step(self, verdict: Verdict, deadline: float, stated: str) -> bool:
-        """Follow the verdict; False if a snapshot took us past it because nobody gave us what it committed."""
+        """Follow the verdict; False if that failed, as nobody gave us what it committed: we left, or took a snapshot.
+
+        `stated` is the replica digest that we reported.
+        """
         try:
             self._catch_up.conclude(verdict, deadline, stated=stated)
         except RunStopped as lacking:

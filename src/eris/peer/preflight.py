@@ -57,9 +57,9 @@ _LEAST_DISK = 256 * 1024 * 1024
 class CheckResult:
     """The result of one check."""
 
-    what: str
+    what: str  # was checked, in a word
     well: bool
-    text: str
+    text: str  # what was found and, if that is not well, what to do
 
     @classmethod
     def of(cls, what: str, error: ErisError) -> CheckResult:
@@ -157,7 +157,7 @@ def _listening(client: ControlClient, host: str, port: int) -> CheckResult:
 def _relayed(
     client: ControlClient, credentials: Credentials, relay: Address, listener: LinkListener, proxy: Proxy | None
 ) -> CheckResult:
-    """Wait at a relay for a moment; if this very peer is running already, its place there is left alone."""
+    """Wait at a relay for a moment; if this peer is already running, do not displace it."""
     where = f"relay {address_text(relay)}"
     if proxy is not None and proxy.is_for(relay[0]):
         where += f", through the proxy {proxy}"
@@ -223,7 +223,7 @@ def _version(theirs: str) -> CheckResult:
 def _progress(status: Overview) -> str:
     here = sum(peer.here for peer in status.peers)
     state = status.ended or (f"round {status.round} of {status.rounds}" if status.started else "not begun")
-    return f"{here} of {len(status.peers)} peers are there, {state}"
+    return f"{here} of {len(status.peers)} peers are present, {state}"
 
 
 class _NoJournal:
@@ -243,7 +243,15 @@ def examine_task(
     *,
     spill_above: int = SPILL_ABOVE,
 ) -> Iterator[CheckResult]:
-    """Check this peer's learning problem, the disk space it needs, and the first plan against the floor."""
+    """Check this peer's learning problem, the disk space it needs, and the first plan against the floor.
+
+    Args:
+        own: import path or factory of its task; None: the one that the configuration describes.
+        floor: what this peer insists on.
+        peer: its number.
+        folder: where it would write.
+        spill_above: bytes; longer vectors lie in files.
+    """
     try:
         task = task_for(own, federation.config, peer)
         yield CheckResult("task", True, f"{task.spec.n:,} parameters, {task.samples(peer):,} samples of this peer")

@@ -54,6 +54,7 @@ def build_roles(
 
     Args:
         composition: the run's recipe, as composed from its configuration.
+        task: this peer's learning problem.
         private: this peer's private root of randomness.
         book: checks signatures and mask keys of other peers.
     """
@@ -86,6 +87,7 @@ def build_roles(
         least = max(2.0, agreement.min_effective)
         known: dict[str, Any] = {
             "knows_key": book.knows_key,
+            "agreement": agreement,
             "sums": sums,
             "stands": partial(_require_standing, member),
         }

@@ -57,7 +57,14 @@ class RosterCache:
 
 
 def roster_watch(federation: str, book: AddressBook, credentials: Credentials, control: ControlClient) -> RosterWatch:
-    """Return the watch that checks a run's rosters against certificates; `federation` is the digest of its file."""
+    """Return the watch that checks a run's rosters against certificates.
+
+    Args:
+        federation: digest of the file that all peers share.
+        book: has the members' certificates.
+        credentials: say whose certificate is no longer good.
+        control: asks the coordinator for signed leaves.
+    """
 
     def check(entry: RosterEntry) -> EntryCheck:
         certificate = book.certificate(entry.fingerprint)

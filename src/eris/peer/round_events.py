@@ -29,7 +29,7 @@ __all__ = ["largest_share", "published_events", "received_events", "sent_event"]
 def sent_event(
     uploads: list[Upload], arrived: Collection[tuple[int, int]], plan: RoundPlan, recipe: Recipe, member: int
 ) -> Sent:
-    """Return the event for what a member sent; `arrived` holds (shard, aggregator) for each receipt."""
+    """Return the event for the parts that `member` sent; `arrived` holds (shard, aggregator) for each receipt."""
     layout, ordered = recipe.layout(plan.round), sorted(uploads, key=lambda upload: upload.shard)
     values = [upload.part.values() for upload in ordered]
     kept = [upload.part.coordinates for upload in ordered]

@@ -54,6 +54,7 @@ class RunEvents:
         """Prepare to tell of a run.
 
         Args:
+            composition: what is run.
             carried: returns the bytes over links so far, as a member and as an aggregator.
             evaluate: score the model with the task.
             reproducible: noise comes from the run's seed, and protects nobody.

@@ -44,6 +44,9 @@ class Session:
 
         Args:
             private: this peer's private root of randomness.
+            reproducible: its noise comes from the run's seed, and protects nobody.
+            evaluate: score the model with the task.
+            listeners: hear the node's events, after the folder.
             own_task: where the task was imported from, if it is not the one that the configuration describes.
             budget: keeps what this member spends over all runs.
             max_epsilon: a run that might bring the budget above this is refused; 0: no limit.

@@ -49,7 +49,7 @@ _PATIENCE = 3600.0  # between two frames a member may train as long as it likes;
 
 
 class ShardServer:
-    """Serves every member that dials in, from `serve` until it is closed; a peer that only dials out never begins."""
+    """Serves every member that dials in, from `serve` until `close`; a peer that only dials out never begins."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ShardServer:
             sealed: returns the seal of the plan in force here.
             accuse: takes a proof against the coordinator.
             loop: where links rest.
-            behind: seconds by which a member may hear of a round before we do.
+            behind: seconds by which a member may hear of a round before we do; None: 5.
         """
         self._patience = behind
         self._aggregator, self._sealed, self._accuse = aggregator, sealed, accuse
@@ -110,6 +110,7 @@ class ShardServer:
         """Serve roster members that dial in at an address or come by a relay; return the port if there is one.
 
         Args:
+            address: None: no port is opened, and all come by a relay.
             limits: sizes and times of the links.
             roster: returns the members that are welcome, with their fingerprints.
             begun: set when there is a roster.
@@ -127,9 +128,14 @@ class ShardServer:
         connect: float,
         proxy: Proxy | None,
     ) -> None:
-        """Wait at relays for peers that ask for us; the first relay must accept us within `seconds`.
+        """Wait at relays for peers that ask for us; one of them must accept us within `seconds`.
 
         We wait at all of them at once, so that a relay that dies costs no more than the links it carried.
+
+        Args:
+            credentials: whose key proves to a relay who we are.
+            connect: seconds to reach a relay.
+            proxy: the HTTP proxy to go through, if any.
         """
         assert self._listener is not None  # somebody must welcome those who come
         take = self._listener.take
@@ -138,7 +144,7 @@ class ShardServer:
         while not any(door.open.is_set() for door in self._doors):
             if time.monotonic() >= until or self._closed.is_set():
                 why = "; ".join(str(door.failure or f"{address_text(door.relay)} is silent") for door in self._doors)
-                raise LinkClosed(f"no relay takes this peer: {why}", clean=False, fix="see `eris doctor --relay`")
+                raise LinkClosed(f"no relay accepts this peer: {why}", clean=False, fix="see `eris doctor --relay`")
             time.sleep(0.05)
 
     def serve(self, listener: LinkListener) -> None:
@@ -483,7 +489,10 @@ class ShardServer:
             raise Refused(Reason.MALFORMED, f"a member does not send {frame.kind.name}", peer=link.peer.name)
 
     def _complain(self, link: Link, words: str, error: LinkError | Refused) -> None:
-        """Log what a peer did wrong, each kind once a round: repeating it must not fill our disk."""
+        """Log what a peer did wrong, each kind once a round: repeating it must not fill our disk.
+
+        `words` has a %s for the peer's name and one for the error.
+        """
         plan = self._aggregator.plan
         kind = error.reason.value if isinstance(error, Refused) else type(error).__name__
         complaint = (plan.digest if plan else "", link.peer.name, kind)
@@ -585,7 +594,7 @@ class ShardServer:
         if isinstance(question, HashQuestion):
             found = self._find(question.hash)
             if found is None:
-                raise Refused(Reason.WRONG_DIGEST, "nothing with this hash is here")
+                raise Refused(Reason.WRONG_DIGEST, "this peer has no shard with this hash")
             return found
         plan, shard = question.plan, question.shard
         self._aggregator.wait_for_plan(
@@ -619,7 +628,7 @@ class _Asked(NamedTuple):
     """A question that waits for its answer."""
 
     question: ShardQuestion
-    deadline: float
+    deadline: float  # when it is refused if nothing is cut
     behind: float  # until when its round may still open here
 
 

@@ -62,7 +62,7 @@ class SharedAggregator:
         return self._aggregator.next_due
 
     def knows(self, digest: str, when: tuple[int, int]) -> bool:
-        """Whether this peer has opened that plan, or a later one."""
+        """Whether this peer has opened the plan with this digest, or another one of its (epoch, round) or later."""
         with self._changed:
             return self._closed or self._has(digest) or self._is_past(when)
 
@@ -116,9 +116,15 @@ class SharedAggregator:
         self.tick()
 
     def wait_for_plan(self, digest: str, when: tuple[int, int], deadline: float, gone: Gone = _never) -> bool:
-        """Wait until this peer has opened that plan or a later one: members may be quicker than we are.
+        """Wait until `knows(digest, when)`, as members may be quicker than we are; False if that took too long.
 
         A run that goes back plays a round again, which is not the one that is open here.
+
+        Args:
+            digest: of the plan.
+            when: its epoch and round.
+            deadline: on the monotonic clock.
+            gone: whether to stop waiting, because whoever wanted it has gone.
         """
         with self._changed:
             return self._changed.wait_for(
@@ -126,12 +132,15 @@ class SharedAggregator:
             )
 
     def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
-        """Return memory to receive a chunk into."""
+        """Return memory to receive a chunk into: bytes `start` to `stop` of the contribution.
+
+        `sender` is the peer at the other end of the link, which may only contribute for itself.
+        """
         with self._changed:
             return self._aggregator.room(header, start, stop, sender=sender)
 
     def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
-        """Note that a chunk is there; the thread that brings the last one cuts the shard."""
+        """Note that bytes `start` to `stop` are there; the thread that brings a shard's last ones cuts it."""
         try:
             with self._changed:
                 receipt = self._aggregator.filled(header, start, stop)
@@ -192,11 +201,17 @@ class SharedAggregator:
         return [event for shard in shards for event in received_events(self._aggregator, shard)]
 
     def outcome(self, plan: str, shard: int, deadline: float, gone: Gone = _never) -> Outcome:
-        """Wait for a shard's outcome; cut it ourselves if it is due and no other thread has."""
+        """Wait for a shard's outcome; cut it ourselves if it is due and no other thread has.
+
+        Args:
+            plan: digest of the plan.
+            deadline: on the monotonic clock.
+            gone: whether to stop waiting, because the peer that asked has left.
+        """
         while True:
             with self._changed:
                 if gone():
-                    raise Refused(Reason.LATE, "the peer that asked has gone", shard=shard)
+                    raise Refused(Reason.LATE, "the peer that asked has left", shard=shard)
                 if (found := self._found(plan, shard)) is not None:
                     return found
                 wait = min(deadline, self._aggregator.next_due) - time.monotonic()
@@ -222,7 +237,10 @@ class SharedAggregator:
         return None
 
     def cut(self, plan: str, shard: int, deadline: float, gone: Gone = _never) -> Cut | None:
-        """Wait for a masked shard to be cut, on behalf of an unmasker; None if it is decided without that."""
+        """Wait for a masked shard to be cut, on behalf of an unmasker; the arguments are those of `outcome`.
+
+        Returns None if the shard is decided without that unmasker, if time is up, or if it has gone.
+        """
         while True:
             with self._changed:
                 if self._closed or gone() or not self._has(plan):
@@ -245,7 +263,7 @@ class SharedAggregator:
         self.tick()
 
     def deny(self, shard: int, sender: int) -> None:
-        """Note that an unmasker refuses a shard's cut for good."""
+        """Record that an unmasker has permanently refused a shard's cut."""
         with self._changed:
             self._aggregator.deny(shard, sender)
         self.tick()

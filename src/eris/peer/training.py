@@ -34,9 +34,9 @@ class Trained:
     """The result of training: how it went, and the parts to send."""
 
     samples: int
-    steps: float
-    loss: float
-    seconds: float
+    steps: float  # local ones
+    loss: float  # as the task states it
+    seconds: float  # that it took
     uploads: list[Upload] = field(repr=False)
     metrics: Mapping[str, float] = field(default_factory=dict)  # what the task reports about it besides
     limited: int = 0  # values outside the limit of fixed point
@@ -50,7 +50,13 @@ def initial_model(task: Task, seed: int) -> Vector | Iterable[Vector]:
 
 
 class Training:
-    """Trains one member; what its code remembers is kept only if the round has a verdict."""
+    """Trains one member; what its code remembers is kept only if the round has a verdict.
+
+    Args:
+        private: this peer's private root of randomness.
+        seed: the run's, for the initial model.
+        pool: allocates the model if training begins anew.
+    """
 
     def __init__(
         self, task: Task, member: Member, private: Seed, *, seed: int = 0, pool: BufferPool | None = None
@@ -133,7 +139,10 @@ class Training:
 
 
 def checked(result: LocalResult, n: int, peer: int, round: int) -> LocalResult:
-    """Return a training result fit to be sent: convert what is exact in float32, refuse nonsense."""
+    """Return a training result fit to be sent: convert what is exact in float32, refuse nonsense.
+
+    `n` is how many values the update must have; `peer` and `round` are for the error.
+    """
     update = as_update(result.update, n, peer=peer, round=round)
     if not all_finite(update):
         raise TaskError("the update is not finite", fix="look for a diverging loss", peer=peer, round=round)

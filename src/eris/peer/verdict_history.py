@@ -21,7 +21,10 @@ _PAUSE = 0.5  # seconds
 
 
 class VerdictHistory:
-    """Asks for past rounds; a coordinator that is away is waited for as long as for its bulletins."""
+    """Asks for past rounds; a coordinator that is away is waited for as long as for its bulletins.
+
+    `inbox` has that patience, `rosters` finds what plans cite, and `witness` checks seals.
+    """
 
     def __init__(self, client: ControlClient, inbox: Inbox, rosters: RosterCache, witness: Witness) -> None:
         self._client, self._inbox, self._rosters, self._witness = client, inbox, rosters, witness

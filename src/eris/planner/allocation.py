@@ -99,7 +99,10 @@ class _Programme:
         self.labels: list[tuple[str, str]] = []
 
     def add(self, kind: str, peer: str, row: dict[int, float], bound: float) -> None:
-        """Add Σ row·x ≤ bound, scaled so that its largest coefficient is one: prices can then be compared."""
+        """Add Σ row·x ≤ bound, scaled so that its largest coefficient is one: prices can then be compared.
+
+        `kind` and `peer` name the constraint where it binds.
+        """
         scale = max(abs(value) for value in row.values()) or 1.0
         self.rows.append(({column: value / scale for column, value in row.items()}, bound / scale))
         self.labels.append((kind, peer))

@@ -103,13 +103,19 @@ class Theorem:
         return 3 * self.beta * self.gamma2 / ((1 + self.omega) * self.smoothness * step)
 
     def utility(self, step: float, potential: float, rounds: int) -> float:
-        """Return the bound on the mean squared gradient norm after T rounds."""
+        """Return the bound on the mean squared gradient norm after T rounds.
+
+        `step` is λ, `potential` Φ₀, `rounds` T.
+        """
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}", fix="use 1 or more")
         return 2 * potential / (step * rounds) + self.residual(step)
 
     def rounds_for(self, target: float, step: float, potential: float) -> float:
-        """Return how many rounds the bound needs to fall to `target`; ∞ if it never does."""
+        """Return how many rounds the bound needs to fall to `target`; ∞ if it never does.
+
+        `step` is λ, `potential` Φ₀.
+        """
         room = target - self.residual(step)
         return 2 * potential / (step * room) if room > 0 else math.inf
 

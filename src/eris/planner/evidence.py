@@ -41,7 +41,10 @@ class Evidence:
 def evidence(
     config: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]], summary: Mapping[str, Any] | None = None
 ) -> Evidence:
-    """Estimate what can be estimated from a run's configuration, its lines of metrics and its summary."""
+    """Estimate what can be estimated from a run's configuration, its lines of metrics and its summary.
+
+    The configuration is the run's whole one as plain data; `rounds` are its lines of metrics.
+    """
     squares = _series(rounds, "gradient_norm_squared")
     losses = _series(rounds, "train_loss") or _series(rounds, "loss")
     estimates = _settings(config, rounds) | {

@@ -92,6 +92,8 @@ def _of_masked(scenario: Scenario, unmaskers: int, coalition: int, held: NDArray
 
     The first m + 1 neighbours in the ring see one aggregator's shards, each further one those of one more; if shards
     share unmaskers, the coalition sees no more than its largest aggregators hold.
+
+    `unmaskers` is m, of each shard; `held` is what each aggregator holds and `whole` the update, both in values.
     """
     seeing = coalition - unmaskers
     seen = min(whole, float(np.sort(held)[::-1][: max(seeing, 0)].sum()))

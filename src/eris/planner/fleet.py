@@ -96,6 +96,8 @@ class Fleet:
         """Return a fleet of equal peers, as the paper's tables assume; with `relay_rate` nobody opens a port.
 
         Rates are bytes per second, the same up and down; `memory` is what each peer offers for aggregation, in bytes.
+
+        `server_rate` is that of the server of central methods; by default it is a peer's.
         """
         if members < 1:
             raise ConfigError(f"members is {members}", fix="use at least one member")

@@ -136,7 +136,10 @@ def capacity_from_transcripts(members: NDArray[np.floating], redraws: NDArray[np
 
 
 def needed_against(coalition: int, *, shards: int, keep: float) -> tuple[int, float]:
-    """Return the A, or else the p, that keep the bound of one observer against this many colluders."""
+    """Return the A, or else the p, that keep the bound of one observer against this many colluders.
+
+    `shards` is A and `keep` p against one observer.
+    """
     if coalition < 1:
         raise ConfigError(f"the coalition has {coalition} peers", fix="use 1 or more")
     return shards * coalition, keep / coalition

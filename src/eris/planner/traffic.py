@@ -121,7 +121,10 @@ def payload(method: str, scenario: Scenario) -> Payload:
 
 
 def _of_another_compressor(method: Method, scenario: Scenario, dense: Bytes, beside: Bytes) -> Payload:
-    """Spread the method's estimate for a whole update over the shards; the mean comes back whole, or as short."""
+    """Spread the method's estimate for a whole update over the shards; the mean comes back whole, or as short.
+
+    `dense` are the bytes of each whole shard, `beside` those that travel uncompressed.
+    """
     up = (_upload(method, scenario) - float(beside.sum())) * scenario.shard_sizes / scenario.model.n + beside
     return Payload(up, up if _download(method, scenario) < scenario.model.bytes else dense)
 
@@ -191,7 +194,10 @@ def _scored(scenario: Scenario) -> Bytes:
 
 
 def _unmasking(method: str, scenario: Scenario, down: Bytes) -> tuple[Phase, ...]:
-    """Plan unmasking: before a masked shard is published, its unmaskers send equally long sums of pads."""
+    """Plan unmasking: before a masked shard is published, its unmaskers send equally long sums of pads.
+
+    `down` are the bytes of each published shard.
+    """
     count, unmask = unmaskers_of(method, scenario.config), _silence(scenario)
     if not count:
         return ()

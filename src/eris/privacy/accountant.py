@@ -60,7 +60,7 @@ class Epsilon:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """So many rounds of Gaussian noise with one multiplier, each on a Poisson sample of rate q (1: everybody)."""
+    """A number of rounds of Gaussian noise, all with one multiplier, each on a Poisson sample of rate q (1: all)."""
 
     multiplier: float
     rounds: int = 1
@@ -103,7 +103,10 @@ class Accountant:
         return cls(unit, adjacency, [Release(multiplier, rounds, sample_rate)])
 
     def spend(self, multiplier: float, *, rounds: int = 1, sample_rate: float = 1.0) -> None:
-        """Record rounds; equal ones are counted together."""
+        """Record rounds; equal ones are counted together.
+
+        `multiplier` is the noise σ in units of the sensitivity, `sample_rate` the share that is drawn for a round.
+        """
         last = self.releases[-1] if self.releases else None
         if last and (last.multiplier, last.sample_rate) == (multiplier, sample_rate):
             self.releases[-1] = Release(multiplier, last.rounds + rounds, sample_rate)
@@ -152,6 +155,13 @@ def noise_multiplier(
     """Return a multiplier σ that spends ε in (target − tolerance, target] over *all* rounds.
 
     Doubles from 20 until the target is met, then bisects: the search Opacus does, so that its σ come out.
+
+    Args:
+        target: ε.
+        delta: the δ that goes with it.
+        sample_rate: share of the units drawn at random for a round.
+        method: of accounting.
+        tolerance: how much of ε may stay unspent.
 
     >>> round(noise_multiplier(10, 1e-5, rounds=1), 4), round(noise_multiplier(10, 1e-5, rounds=80), 2)
     (0.5298, 4.74)

@@ -117,7 +117,10 @@ class MaskKey:
 
 
 def key_statement(run: str, peer: int, fingerprint: str, key: bytes, counter: int) -> bytes:
-    """Return what a peer signs about its mask key with the key of its certificate."""
+    """Return what a peer signs about its mask key with the key of its certificate.
+
+    `fingerprint` is the certificate's; a later key has a higher `counter`.
+    """
     return spelled(LABEL + b"-key", run.encode(), _number(peer), fingerprint.encode(), key, _number(counter))
 
 
@@ -149,7 +152,10 @@ def fresh_nonce() -> bytes:
 
 
 def pad_seed(key: MaskKey, other: bytes, purpose: PadPurpose) -> bytes:
-    """Derive a pad's 32-byte seed; member and unmasker get the same one from each other's public key."""
+    """Derive a pad's 32-byte seed; member and unmasker get the same one from each other's public key.
+
+    `key` is our own, `other` the other side's public key.
+    """
     hashes, hkdf = _primitives().hashes, _primitives().kdf.hkdf
     if len(purpose.nonce) != _NONCE_BYTES:
         raise Refused(

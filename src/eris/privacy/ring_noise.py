@@ -90,14 +90,27 @@ class RingNoise:
             )
 
     def sensitivity(self, weight: float, kept: KeptValues, scale: RingScale) -> float:
-        """Return by how many grid steps replacing a member's data can move what it sends, in the ℓ2 norm."""
+        """Return by how many grid steps replacing a member's data can move what it sends, in the ℓ2 norm.
+
+        Args:
+            weight: the member's.
+            kept: what of the update is sent.
+            scale: the grid of the round.
+        """
         longest = self.bound * kept.factor * weight / scale.step
         largest = weight * scale.limit / scale.step * math.sqrt(kept.values)  # of any vector within the limit
         floats = _FLOAT_ERROR * (largest if kept.shifted else longest)
         return 2 * (longest + floats + math.sqrt(kept.values) / 2)
 
     def deviations(self, weights: Sequence[float], least: int, kept: KeptValues, scale: RingScale) -> list[float]:
-        """Return the standard deviation that each participant adds, in grid steps."""
+        """Return the standard deviation that each participant adds, in grid steps.
+
+        Args:
+            weights: of all participants.
+            least: the fewest members in a sum; matters to shares only.
+            kept: what of an update is sent.
+            scale: the grid of the round.
+        """
         if not self.shares:
             return [self.multiplier * self.sensitivity(weight, kept, scale) for weight in weights]
         self.check_members(least)
@@ -105,7 +118,10 @@ class RingNoise:
         return [self.multiplier * heaviest / math.sqrt(least - self.colluders)] * len(weights)
 
     def least_limit(self, weights: Sequence[float], least: int, kept: KeptValues) -> float:
-        """Return the least R under which the tail of the sum's noise fits beside the values."""
+        """Return the least R under which the tail of the sum's noise fits beside the values.
+
+        The arguments are those of `deviations`.
+        """
         for exponent in range(_LEAST_LIMIT, _LARGEST_LIMIT + 1):
             limit = 2.0**exponent
             spread = math.hypot(*self.deviations(weights, least, kept, RingScale(limit)))
@@ -167,7 +183,16 @@ class Worth:
     def of(
         cls, noise: RingNoise, sums: Sequence[Sum], *, rounds: int, delta: float, masked: bool, values: int
     ) -> Worth:
-        """Account for so many rounds; `sums` are the known ones, all others count as the smallest allowed."""
+        """Account for so many rounds; `sums` are the known ones, all others count as the smallest allowed.
+
+        Args:
+            noise: what each member added.
+            sums: at least one; their weights and members.
+            rounds: in which anything was sent.
+            delta: of every ε.
+            masked: whether aggregators see sums only.
+            values: how many are sent.
+        """
         worst = min(sums, key=lambda each: each.least)
         against = observers(noise, worst.weights, worst.least, masked=masked, values=values)
         promised = {who: _account([sigma] * rounds, delta) for who, sigma in against.items()}
@@ -204,6 +229,8 @@ def observers(
     The worst placed member has the largest weight, in sums of as few members as allowed (`least`, or `members` if
     given), the lightest ones. An aggregator of plain shards sees as much as an aggregator and its unmaskers do of
     `masked` ones. `values` is the number of values sent.
+
+    `weights` are those of all participants.
 
     >>> noise = RingNoise(2.0, 1.0, shares=True, colluders=2)
     >>> {who: round(sigma, 2) for who, sigma in observers(noise, [0.1] * 10, 7, masked=True).items()}

@@ -28,6 +28,8 @@ class PrivateGradient:
 
     `way` says how the gradients of single samples are computed (``"auto"``: depends on the network's layers), at most
     `at_once` of them at a time (default: all).
+
+    `bound` is C, `multiplier` σ.
     """
 
     def __init__(self, bound: float, multiplier: float, way: str = "auto", at_once: int | None = None) -> None:
@@ -40,7 +42,10 @@ class PrivateGradient:
         self._way, self._at_once = way, at_once
 
     def __call__(self, flat: FlatModule, objective: Objective, batch: Batch, seed: Seed, step: int) -> float:
-        """Write the noisy gradient into the module and return the mean loss."""
+        """Write the noisy gradient into the module and return the mean loss.
+
+        `seed` is private; the noise is that of local step number `step`.
+        """
         private = seed.require_private("noise")
         way, count = way_of(flat, objective, self._way), count_of(batch)
         size, loss = self._at_once or count, 0.0

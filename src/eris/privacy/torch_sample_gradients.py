@@ -61,7 +61,15 @@ class ClippedSum(NamedTuple):
 
 
 def clipped_sum(way: SampleWay, flat: FlatModule, objective: Objective, batch: Batch, bound: float) -> ClippedSum:
-    """Clip every sample's gradient to norm `bound` and add them up, as many samples at once as memory allows."""
+    """Clip every sample's gradient to norm `bound` and add them up, as many samples at once as memory allows.
+
+    Args:
+        way: how the gradients of single samples are computed.
+        flat: the network.
+        objective: the loss.
+        batch: inputs and targets.
+        bound: C.
+    """
     size = max(1, _VALUES_AT_ONCE.get(way, 0) // flat.spec.n_trainable) if way != "ghost" else count_of(batch)
     total = torch.zeros(flat.spec.n_trainable, device=flat.device)
     norms, losses = list[Tensor](), list[Tensor]()
@@ -75,7 +83,10 @@ def clipped_sum(way: SampleWay, flat: FlatModule, objective: Objective, batch: B
 
 
 def way_of(flat: FlatModule, objective: Objective, wanted: str = "auto") -> SampleWay:
-    """Return how to compute the gradients of single samples: as wanted, or as the network's layers allow."""
+    """Return how to compute the gradients of single samples: as wanted, or as the network's layers allow.
+
+    `flat` is the network, `objective` its loss; `wanted` is a way or auto.
+    """
     _require_samples_apart(flat)
     if wanted == "loop":
         return "loop"

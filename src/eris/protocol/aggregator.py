@@ -62,11 +62,11 @@ class _Shard:
 
     number: int
     expected: Expected  # the form of every member's upload; where masks differ, that of a member with the key zero
-    staging: Staging
+    staging: Staging  # what has arrived
     total: _Sum | None  # None for floats
-    headers: dict[int, UploadHeader] = field(default_factory=dict)
+    headers: dict[int, UploadHeader] = field(default_factory=dict)  # by member, complete or still arriving
     refused: set[int] = field(default_factory=set)  # whose contribution was whole and no good: no other one will come
-    outcome: Published | Withheld | None = None
+    outcome: Published | Withheld | None = None  # None while it is open
     cut: Cut | None = None  # the cut of a masked shard that waits for its pads
     pads: dict[int, str] = field(default_factory=dict)  # unmasker → digest of its answer, whose pads are off already
     denied: bool = False  # an unmasker has said that it will not answer the cut
@@ -78,8 +78,10 @@ class Aggregator:
     Bytes arrive in chunks: ask for `room`, fill it, then call `filled`.
 
     Args:
-        sign: signs manifests; None leaves them unsigned, where nobody can impersonate anybody.
+        sign: signs manifests and, where contributions are masked, receipts and cuts; None leaves them unsigned, where
+            nobody can impersonate anybody.
         budget: bytes of contributions kept in memory; above it they are staged in a file.
+        pool: memory that is used again from round to round.
         agreement: what every plan is held to; None accepts any plan.
         verify: checks other peers' signatures.
         guard: limits how long a mean may be.
@@ -141,17 +143,22 @@ class Aggregator:
         self._away |= set(peers) if away else set()
 
     def room(self, header: UploadHeader, start: int, stop: int, *, sender: int) -> memoryview:
-        """Return memory to receive bytes [start, stop) of a contribution into, or refuse it with a typed reason."""
+        """Return memory to receive bytes [start, stop) of a contribution into, or refuse it with a typed reason.
+
+        `sender` is whoever the link belongs to: a peer contributes only for itself.
+        """
         with self._counted():
             shard = self._admit(header, sender)
             if shard.headers.get(header.member, header) != header:
-                raise Refused(Reason.CONFLICT, "a different header came before", **_place(header))
+                raise Refused(
+                    Reason.CONFLICT, "this contribution's header differs from its first chunk's", **_place(header)
+                )
             memory = shard.staging.room(header.member, start, stop, total=header.total)
             shard.headers[header.member] = header
             return memory
 
     def filled(self, header: UploadHeader, start: int, stop: int) -> Receipt | None:
-        """Note that the memory is filled; return a receipt once the contribution is complete, decoded and finite."""
+        """Note that bytes [start, stop) are filled; return a receipt once the contribution is complete and finite."""
         if self.plan is None or header.plan != self.plan.digest:
             with self._counted():
                 raise Refused(Reason.LATE, "the round is over", **_place(header))
@@ -239,7 +246,7 @@ class Aggregator:
                 raise Refused(Reason.WRONG_SIZE, f"the pads have the wrong sizes, {answer.pads.sizes} words", **where)
             given, before = digest_of(answer.signed_bytes), shard.pads.get(sender)
             if before not in (None, given):
-                raise Refused(Reason.CONFLICT, "different pads came before", **where)
+                raise Refused(Reason.CONFLICT, "this unmasker sent different pads before", **where)
             if shard.outcome is not None or before is not None:
                 return
             shard.pads[sender] = given
@@ -248,7 +255,7 @@ class Aggregator:
             np.subtract(total, pads, out=total)
 
     def deny(self, shard: int, sender: int) -> None:
-        """Note that an unmasker refuses a shard's cut for good: nobody waits for its pads until the deadline."""
+        """Record that an unmasker has permanently refused a shard's cut, so that it is not waited for."""
         found = self._shards.get(shard)
         if self.plan is not None and found is not None and found.cut and sender in self.plan.unmaskers_of(shard):
             found.denied = True
@@ -292,7 +299,7 @@ class Aggregator:
             self._agreement.check(plan, self.recipe)
 
     def _adopt(self, header: UploadHeader, payload: memoryview, sender: int) -> bool:
-        """Stage a contribution without a copy; False if another has begun to arrive, to be compared with it."""
+        """Stage a whole contribution without a copy; False if another has begun to arrive, to be compared with it."""
         with self._counted():
             shard = self._admit(header, sender)
             if header.member in shard.headers:
@@ -353,7 +360,7 @@ class Aggregator:
         return int(self.recipe.layout(plan.round).trainable.sizes[shard]) if support is None else support.size
 
     def _expected(self, shard: int, plan: RoundPlan, mask_key: bytes) -> Expected:
-        """Return the form an upload must have; coordinates are shared, redrawn from the member's secret, or sent."""
+        """Return the form an upload must have; coordinates are shared, redrawn from the `mask_key`, or sent."""
         layout, compressor = self.recipe.layout(plan.round), self.recipe.compressor
         buffers, kind = int(layout.buffers.sizes[shard]), self.recipe.words.buffers
         form = Expected(
@@ -486,7 +493,7 @@ class Aggregator:
 
 
 def _add(total: _Sum, member: int, given: Contents) -> None:
-    """Add a contribution to a shard's sum."""
+    """Add a contribution to a shard's sum; whose it is does not matter."""
     del member
     add(total.values, given.values)
     add(total.buffers, given.buffers)

@@ -31,14 +31,14 @@ class Agreement:
     run: str
     names: tuple[str, ...]  # of all peers, by peer number
     aggregators: frozenset[int] | None = None  # who may be given shards; None: everybody
-    participation: float = 1.0
-    normalisation: Normalisation = "contributors"
-    min_contributors: int = 3
+    participation: float = 1.0  # share of the roster that trains in a round
+    normalisation: Normalisation = "contributors"  # how a mean treats missing members
+    min_contributors: int = 3  # of a published shard
     uniform: bool = False  # every member weighs 1
     heaviest: float = math.inf  # the largest weight a member may have
     organisations: Mapping[int, str] | None = None  # peer → organisation; None: each peer states its own
     min_effective: float = 1.0  # a published mean hides a member at least as well as this many of equal weight
-    deadlines: Deadlines = field(default_factory=Deadlines)
+    deadlines: Deadlines = field(default_factory=Deadlines)  # a plan may take up to twice as long
 
     def check(self, plan: RoundPlan, recipe: Recipe) -> None:
         """Refuse a plan that does not belong to this run, naming the field."""
@@ -53,7 +53,7 @@ class Agreement:
         )
         for name, said, agreed in fields:
             if said != agreed:
-                raise _violation(plan, name, f"is {said}, agreed was {agreed}")
+                raise _violation(plan, name, f"is {said}, but {agreed} was agreed")
         self._check_deadlines(plan)
         self._check_roster(plan)
         drawn = draw_participants(sorted(plan.weights), self.participation, recipe.public, plan.round)
@@ -73,22 +73,26 @@ class Agreement:
         said, longest = plan.deadlines, _LONGEST * self.deadlines.report
         if not 0 < said.contribute <= said.unmasked <= said.report <= longest:
             times = " and ".join(f"{time:g} s" for time in (said.contribute, said.report))
-            raise _violation(plan, "deadlines", f"are {times}, at most {longest:g} s were agreed")
+            raise _violation(plan, "deadlines", f"are {times}, but at most {longest:g} s were agreed")
 
     def _check_roster(self, plan: RoundPlan) -> None:
         for entry in plan.roster:
             if entry.peer >= len(self.names) or entry.name != self.names[entry.peer]:
-                raise _violation(plan, "roster", f"has {entry.name!r} as peer {entry.peer}, who is not listed so")
+                raise _violation(
+                    plan, "roster", f"has {entry.name!r} as peer {entry.peer}, but the federation's file does not"
+                )
             agreed = entry.organisation if self.organisations is None else self.organisations.get(entry.peer, "")
             if entry.organisation != agreed:
-                raise _violation(plan, "roster", f"has {entry.name} in {entry.organisation!r}, agreed was {agreed!r}")
+                raise _violation(
+                    plan, "roster", f"has {entry.name} in {entry.organisation!r}, but {agreed!r} was agreed"
+                )
             if self.uniform and entry.weight != 1:
-                raise _violation(plan, "roster", f"gives {entry.name} the weight {entry.weight:g}, agreed was 1")
+                raise _violation(plan, "roster", f"gives {entry.name} the weight {entry.weight:g}, but 1 was agreed")
             if entry.weight > self.heaviest:
                 raise _violation(
                     plan,
                     "roster",
-                    f"gives {entry.name} the weight {entry.weight:g}, at most {self.heaviest:g} is agreed",
+                    f"gives {entry.name} the weight {entry.weight:g}, but at most {self.heaviest:g} was agreed",
                 )
 
 

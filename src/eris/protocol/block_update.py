@@ -14,7 +14,7 @@ __all__ = ["BlockUpdate"]
 
 
 class BlockUpdate:
-    """Reads the blocks of an update once, keeping none; the buffers, which are few, are there after the last block.
+    """Reads the blocks of an update once, keeping none; the buffers, which are few, are available after the last block.
 
     >>> update = BlockUpdate(iter([np.float32([1, 2]), np.float32([3])]), ModelSpec.flat(3))
     >>> [(place.start, place.stop, values.tolist()) for place, values in update]

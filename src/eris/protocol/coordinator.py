@@ -37,7 +37,14 @@ _MOST_FAILED_PAIRS = 3  # with the same peer in them, after which it gets no dut
 
 
 class Coordinator:
-    """One run's clock: takes messages and the time, and returns plans and verdicts."""
+    """One run's clock: takes messages and the time, and returns plans and verdicts.
+
+    Args:
+        roster: the members that the run begins with; later changes are in the journal.
+        journal: what it holds is replayed, and everything new is appended before anyone hears of it.
+        epoch: the lowest epoch to plan in, the first of this coordinator's term.
+        verify: checks the aggregators' signatures on manifests and receipts.
+    """
 
     def __init__(
         self,
@@ -93,7 +100,7 @@ class Coordinator:
         if entry.peer in self.roster and entry.counter < self.roster[entry.peer].counter:
             raise Refused(
                 Reason.DUPLICATE,
-                f"{entry.name} signed another entry later than this one",
+                f"this roster entry of {entry.name} is older than the one on record",
                 fix="correct its clock: entries are numbered by it",
                 peer=entry.peer,
             )
@@ -133,12 +140,11 @@ class Coordinator:
         self._attest = self.round > 0
 
     def returned(self, peer: int, *, private_round: int, reference_epoch: int) -> bool:
-        """Take a peer back whose private state dates from the start of `private_round`; return whether that state is
-        valid.
+        """Take a peer back, and return whether its private state is still valid.
 
-        It is not if it belongs to an earlier epoch, or if a contribution of this peer was committed since, a step that
-        its reference lacks. Then the next plan begins a new reference epoch for all, and the peer forgets its
-        reference.
+        The state dates from the start of `private_round`, in `reference_epoch`. It is not valid if that is an earlier
+        epoch, or if a contribution of this peer was committed since, a step that its reference lacks. Then the next
+        plan begins a new reference epoch for all, and the peer forgets its reference.
         """
         self.heard_again(peer)
         self.unreached.pop(peer, None)
@@ -378,7 +384,7 @@ class Coordinator:
         members, present = sorted(self.roster), self._present()
         if not self.has_quorum:
             raise RunStopped(
-                f"only {len(present)} of {len(members)} members are here, "
+                f"only {len(present)} of {len(members)} members are present, "
                 f"but the quorum is {self._quorum(len(members))}",
                 fix="bring members back, then start the run again: it continues with this round",
                 round=self.round,
@@ -410,16 +416,16 @@ class Coordinator:
         )
 
     def _masked(self, assignment: tuple[int, ...], witnesses: tuple[int, ...], present: set[int]) -> tuple[int, ...]:
-        """Return the unmaskers of each shard, drawn from the present peers that have shown a key; empty if nothing is
-        masked.
+        """Return the unmaskers of each shard, from the `present` peers with a mask key; empty if nothing is masked.
 
-        In a simulation no peer shows a key: nothing is padded there, for the sums are the same.
+        `assignment` and `witnesses` are the shards' first and second aggregators, who cannot unmask them. In a
+        simulation no peer shows a key: nothing is padded there, for the sums are the same.
         """
         chosen, count = list[int](), self.recipe.unmaskers
         able = present & self.mask_keys.keys() if self.mask_keys else present
         for shard, home in enumerate(assignment if count else ()):
             owners = (home, *witnesses[shard : shard + 1])
-            untried = {peer for peer in able if not self._failed.get(peer, set()) & self._failed.get(home, set())}
+            untried = self._untried(home, able)
             found = choose_unmaskers(self.roster, owners, count, untried if len(untried - {*owners}) >= count else able)
             if len(found) < count:
                 raise RunStopped(
@@ -429,6 +435,10 @@ class Coordinator:
                 )
             chosen += found
         return tuple(chosen)
+
+    def _untried(self, home: int, peers: set[int]) -> set[int]:
+        """Return those of the peers that were in no pair with an aggregator that unmasked nothing."""
+        return {peer for peer in peers if not self._failed.get(peer, set()) & self._failed.get(home, set())}
 
     def _participants(self) -> tuple[int, ...]:
         """Draw who trains; if too few of the draw are here but enough others, draw again among those here."""
@@ -471,7 +481,7 @@ class Coordinator:
             self.unreached[peer] = self.unreached[peer] + 1 if peer in unreached else 0
 
     def _note_pairs(self, plan: RoundPlan, verdict: Verdict) -> None:
-        """Give a shard whose pads stayed on another pair next time; nobody is excluded for it.
+        """Assign a new pair to each shard that was not unmasked; exclude no peer for it.
 
         Which of the two failed is not known. Absent peers do not count: the next plan does without them anyway.
         """

@@ -98,7 +98,7 @@ def lie_of(plan: RoundPlan, manifest: Manifest, receipt: Receipt | None = None) 
     if list(contributors) != sorted(set(contributors) & plan.participant_set):
         return "contributors that do not take part"
     if len(contributors) < plan.least_contributors:
-        return f"a mean of {len(contributors)}, {plan.least_contributors} are needed"
+        return f"a mean of {len(contributors)}, but {plan.least_contributors} are needed"
     if manifest.c not in (1.0, float(plan.scale(contributors))):  # a median has c = 1
         return f"c = {manifest.c}, which its contributors do not give"
     if not counts_as_steps(manifest.steps):

@@ -27,7 +27,7 @@ _ROUNDING = 1e-9
 class Floor:
     """A member's own limits."""
 
-    min_aggregators: int = 1
+    min_aggregators: int = 1  # peers that the update must be spread over
     max_share: float | None = 1.0  # largest share of the update that one peer may see; None: `usual_share`
     max_organisation_share: float = 1.0  # and that one organisation may see
     min_contributors: int = 3  # with fewer, a published mean is nearly someone's own update
@@ -36,7 +36,7 @@ class Floor:
     share_figures: bool = False  # whether sums of this member's scores may leave it
 
     def check(self, plan: RoundPlan, recipe: Recipe, me: int) -> None:
-        """Refuse a plan below the floor, naming the rule it breaks."""
+        """Refuse a plan below the floor, naming the rule it breaks; `me` is this member's number."""
         where: dict[str, Any] = {"peer": me, "round": plan.round}
         self.check_figures(recipe, **where)
         seen = shares(plan, recipe)
@@ -55,7 +55,7 @@ class Floor:
         self._check_share("organisation", _by_organisation(plan, others, me), self.max_organisation_share, where)
         if plan.min_contributors < self.min_contributors:
             raise FloorError(
-                f"the plan publishes with {plan.min_contributors} contributors, but this member requires "
+                f"the plan would publish means of {plan.min_contributors} contributors, but this member requires "
                 f"{self.min_contributors}",
                 fix="raise min_contributors of the run: a mean of fewer would reveal single members' values",
                 **where,
@@ -82,7 +82,10 @@ class Floor:
         return usual_share(recipe.policy, round) if self.max_share is None else self.max_share
 
     def limits(self, plan: RoundPlan, recipe: Recipe, me: int) -> list[tuple[frozenset[int], float]]:
-        """Return the limited groups of peers, a single peer or an organisation, each with its largest share."""
+        """Return the groups of peers that are limited, each with the largest share it may see.
+
+        A group is a coalition (a single peer, where nothing is masked) or an organisation; those of `me` are left out.
+        """
         found, share = list[tuple[frozenset[int], float]](), self.share(recipe, plan.round)
         if share < 1:
             found += [(group, share) for group in coalitions(plan) if me not in group]
@@ -101,11 +104,15 @@ class Floor:
         return (self.min_contributors + 1) / 2 if self.min_effective is None else self.min_effective
 
     def check_effective(self, plan: RoundPlan, members: Iterable[int], what: str, where: dict[str, Any]) -> None:
-        """Refuse weights that make a mean of many members nearly one member's own update."""
+        """Refuse weights that make a mean of many members nearly one member's own update.
+
+        The error names the mean as `what` and adds `where`, its peer and round.
+        """
         worth = effective_contributors(plan, members)
         if worth < self.effective - _ROUNDING:
             raise FloorError(
-                f"by weight {what} is worth {worth:.2f} equal contributors, but this one requires {self.effective:.2f}",
+                f"by weight {what} is worth {worth:.2f} equal contributors, but this member requires "
+                f"{self.effective:.2f}",
                 fix='compare the weights on the roster with what members have; or use server.weights = "uniform"',
                 **where,
             )

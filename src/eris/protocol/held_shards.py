@@ -54,7 +54,11 @@ class HeldShards:
     # ── what comes ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive(self, plan: RoundPlan, published: Published, *, committed: bool) -> Equivocation | None:
-        """Hold a shard; refuse one that the plan does not ask for, or that is too long and not committed."""
+        """Hold a shard; return proof if its aggregator signed another manifest for it before.
+
+        A shard that the plan does not ask for is refused, and so is one that is too long, unless it is `committed`: a
+        verdict names it.
+        """
         manifest = published.manifest
         self._check_manifest(plan, manifest, plan.assignment)
         if (earlier := self.published.get(manifest.shard)) is not None:
@@ -192,7 +196,10 @@ class HeldShards:
         buffers = int(layout.buffers.sizes[manifest.shard])
         if published.values.size != expected or published.buffers.size != buffers:
             raise Refused(
-                Reason.WRONG_SIZE, f"{published.values.size} values came, but {expected} are expected", **where
+                Reason.WRONG_SIZE,
+                f"received {published.values.size} values and {published.buffers.size} buffers, but {expected} and "
+                f"{buffers} are expected",
+                **where,
             )
         noisy = self._recipe.noise is not None
         if not steps.possible(published.values, published.buffers, plan, manifest.contributors, noisy=noisy):
@@ -208,7 +215,7 @@ class HeldShards:
         self._lengths[manifest.shard] = size
 
     def _length(self, published: Published, where: dict[str, Any]) -> float:
-        """Return the length of a mean, times its c; refuse one not finite. Whole numbers have their own limit."""
+        """Return the length of a mean, times its c, or refuse it as not finite; whole numbers have their own limit."""
         if published.values.dtype != np.float32:
             return 0.0
         size = length(published.values)

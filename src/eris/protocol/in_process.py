@@ -54,6 +54,7 @@ class InProcess:
         root: gives each peer its private seed.
         floor: the limits of every member.
         sign: gives each peer what signs its messages; None leaves them unsigned.
+        verify: checks these signatures, for every peer and the coordinator.
     """
 
     def __init__(
@@ -109,7 +110,10 @@ class InProcess:
                 self.unmaskers[peer].begin(plan, self.now)
 
     def contribute(self, plan: RoundPlan, train: Train, score: Score | None = None) -> list[Upload]:
-        """Have all participants train, transform and cut their updates; return what they would send."""
+        """Have all participants train, transform and cut their updates; return what they would send.
+
+        `score` gives the figures, where members share them.
+        """
         uploads: list[Upload] = []
         for member in (self.members[peer] for peer in plan.participants):
             uploads += member.contribute(train(member, plan), None if score is None else score(member, plan))

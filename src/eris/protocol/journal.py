@@ -67,7 +67,7 @@ class Stopped:
 
     claim: StopClaim
     by: Name
-    signature: Signature
+    signature: Signature  # on the claim
     certificate: Binary = field(repr=False)  # of the signer, DER
 
 

@@ -68,7 +68,7 @@ class Snapshot:
     """Everything a newcomer needs to reach this member's state."""
 
     round: int  # the next round
-    chain: str
+    chain: str  # digest of the last verdict
     state: dict[str, Vector] = field(repr=False)
 
 
@@ -102,6 +102,7 @@ class Member:
             agreement: what every plan is held to; None accepts any.
             shown: counts which peer has seen which coordinates of this member's updates.
             verify: checks other peers' signatures.
+            pool: memory that is used again from round to round, or lies in files.
             key: this process's mask key, where contributions are masked.
             knows_key: says whether a peer itself signed a mask key; pads under any other key hide nothing.
             sums: hears of every published sum; this peer's unmasker consults it.
@@ -369,7 +370,9 @@ class Member:
         self._require_finite_model(verdict.round)
         self.held.note_step(verdict)
         self._settle(verdict)
-        self.shown.committed(plan.draw, (entry.shard for entry in verdict.shards if entry.committed))
+        self.shown.committed(
+            plan.draw, (e.shard for e in verdict.shards if e.committed and self._moves(verdict, e.shard))
+        )
         self.held.conclude(committed)
         self._alarms.append(is_alarm(entry.lost for entry in verdict.shards))
         self.round, self.chain = verdict.round + 1, verdict.digest
@@ -457,7 +460,7 @@ class Member:
         if self.untold and self.peer not in verdict.late:
             raise Refused(
                 Reason.WRONG_DIGEST,
-                "the verdict does not say whose pads this peer reported to have given out",
+                "the verdict does not say whose pads this peer reported giving out",
                 fix="the coordinator is not honest: with that shard's aggregator it could learn one member's values",
                 peer=self.peer,
                 round=verdict.round,
@@ -469,7 +472,18 @@ class Member:
         if self._sums is not None and self.recipe.unmaskers:
             layout = self.recipe.layout(verdict.round)
             draw = self.recipe.policy.draw(verdict.round)
-            self._sums.judged(verdict, draw, lambda shard: layout.size(shard) / max(layout.n, 1))
+            self._sums.judged(
+                verdict, draw, lambda shard: self._moves(verdict, shard) * layout.size(shard) / max(layout.n, 1)
+            )
+
+    def _moves(self, verdict: Verdict, shard: int) -> bool:
+        """Whether a committed shard changed anything; one that we missed is taken to have, and one without values.
+
+        An aggregator may publish zeros so that a new count begins while members send the same once more.
+        """
+        here = self.plan is not None and verdict.plan == self.plan.digest
+        published = self.held.published.get(shard) if here else None
+        return published is None or not published.values.size or bool(published.values.any())
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -74,9 +74,9 @@ class UploadHeader:
     shard: int
     count: int  # number of values, buffers not included
     total: int  # bytes of the payload
-    steps: float = 1.0
-    explicit: bool = False
-    mask_key: bytes = field(default=b"", repr=False)
+    steps: float = 1.0  # local steps behind it
+    explicit: bool = False  # indices travel with the values
+    mask_key: bytes = field(default=b"", repr=False)  # where member and aggregator share a secret mask
     nonce: bytes = field(default=b"", repr=False)  # of the pads of a masked contribution
 
 
@@ -87,17 +87,15 @@ class Upload:
     run: str
     epoch: int
     round: int
-    plan: str
-    chain: str
+    plan: str  # digest of the round plan
+    chain: str  # digest of the last verdict
     member: int
     shard: int
-    part: Part = field(repr=False)
+    part: Part = field(repr=False)  # its values
     buffers: NDArray[Any] = field(repr=False)  # float32, or 64-bit ring values
-    steps: float = 1.0
-    checks: NDArray[Any] = field(
-        default_factory=lambda: _NO_CHECKS, repr=False
-    )  # behind a masked contribution, under its pads
-    nonce: bytes = field(default=b"", repr=False)
+    steps: float = 1.0  # local steps behind it
+    checks: NDArray[Any] = field(default_factory=lambda: _NO_CHECKS, repr=False)  # if masked, under its pads
+    nonce: bytes = field(default=b"", repr=False)  # of its pads, if it is masked
     figures: NDArray[Any] = field(default_factory=lambda: _NO_FIGURES, repr=False)  # with shard 0, under the same pads
 
     def header(self) -> UploadHeader:
@@ -134,10 +132,10 @@ class Receipt:
     """
 
     plan: Digest
-    member: Number
+    member: Number  # whose contribution it is
     shard: Number
-    aggregator: Number
-    signature: Signature = ""
+    aggregator: Number  # who gives the receipt
+    signature: Signature = ""  # the aggregator's
 
     @cached_property
     def signed_bytes(self) -> bytes:
@@ -155,7 +153,7 @@ class Manifest:
     shard: Number
     aggregator: Number
     contributors: Peers
-    c: Real
+    c: Real  # the factor that makes up for missing members
     steps: Real  # weighted mean of the contributors' local steps
     hash: Digest  # of values and buffers
     figures: Sums = ()  # the contributors' scores summed: for shard 0, where members share them
@@ -214,7 +212,7 @@ class Withheld:
     shard: Number
     aggregator: Number
     reason: Reason
-    contributors: Peers = ()
+    contributors: Peers = ()  # whose contributions were complete at the cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +250,8 @@ class BriefReport:
     plan: Digest
     shards: Peers
     joint: Digest
-    complete: bool
-    state: Digest
+    complete: bool  # expects nothing more in this round
+    state: Digest  # of its replica before the round, where that is asked for
     unreached: Peers = ()  # aggregators that its part did not reach
     unmasked: UnmaskedSums = ()  # whose pads it gave out in this round
 
@@ -266,8 +264,8 @@ class FullReport:
     plan: Digest
     shards: Peers
     manifests: tuple[Digest, ...]  # of the shards, in that order
-    complete: bool
-    state: Digest
+    complete: bool  # expects nothing more in this round
+    state: Digest  # of its replica before the round, where that is asked for
     unreached: Peers = ()  # aggregators that its part did not reach
     unmasked: UnmaskedSums = ()  # whose pads it gave out in this round
 

@@ -22,16 +22,16 @@ class OpenRound:
     """A plan, and the manifests, notices and reports that came in under it."""
 
     plan: RoundPlan
-    due: float
+    due: float  # when the verdict is written even if reports are missing
     away: frozenset[int] = frozenset()  # already absent when the round was planned: nobody was allowed to stand in
     manifests: dict[str, Manifest] = field(default_factory=dict)  # by digest
-    withheld: dict[int, Withheld] = field(default_factory=dict)
+    withheld: dict[int, Withheld] = field(default_factory=dict)  # by shard
     reports: dict[int, Report] = field(default_factory=dict)
     unread: dict[int, BriefReport] = field(default_factory=dict)  # reports that cite manifests still to come
     disputed: set[int] = field(default_factory=set)  # shards whose two aggregators disagree
     _asked: dict[int, dict[int, bool]] = field(default_factory=dict)  # shard → who reported it early → whether we asked
     _known: dict[int, str] = field(default_factory=dict)  # shard → digest of its (first) aggregator's manifest
-    _joint: dict[tuple[int, ...], tuple[str, dict[int, str]]] = field(default_factory=dict)
+    _joint: dict[tuple[int, ...], tuple[str, dict[int, str]]] = field(default_factory=dict)  # what `_held` returned
 
     def owns(self, shard: int, peer: int) -> bool:
         """Whether a peer aggregates a shard in this round."""
@@ -126,7 +126,7 @@ class OpenRound:
         Args:
             quorum: how many peers must hold a shard for it to be committed.
             excluded: proven liars, whose shards are lost.
-            max_share: largest share of an update that standing in may bring one peer to.
+            max_share: largest share of an update that standing in may bring one peer to; quoted if nobody stood in.
         """
         plan, held = self.plan, self._most_held()
         shards = tuple(

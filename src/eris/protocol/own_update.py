@@ -53,7 +53,14 @@ class OwnUpdate:
         noise = steps.noise_deviations(self._recipe, self._plan, self._scale).get(self._peer, 0.0)
         if noise or self._recipe.adds_noise or self._recipe.chain.settles or outgoing.packed.support is not None:
             self.kept, ring, self.limited = steps.in_fixed_point(
-                self._recipe, outgoing, buffers, code, self._pool, noise=noise, own=own
+                self._recipe,
+                outgoing,
+                buffers,
+                code,
+                self._pool,
+                noise=noise,
+                draw=steps.noise_draw(self._recipe, self._plan),
+                own=own,
             )
             parts = self.kept.packed.parts(layout.trainable, memory=self._pool.take)
         else:

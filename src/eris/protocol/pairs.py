@@ -43,7 +43,7 @@ def check_pairs(plan: RoundPlan, recipe: Recipe) -> None:
     """Refuse a plan in which an aggregator could remove pads itself, or needlessly within its own organisation."""
     where: dict[str, Any] = {"round": plan.round}
     if len(plan.unmaskers) != recipe.unmaskers * plan.shards:
-        what = f"{len(plan.unmaskers)} unmaskers for {plan.shards} shards, agreed were {recipe.unmaskers} each"
+        what = f"{len(plan.unmaskers)} unmaskers for {plan.shards} shards, but {recipe.unmaskers} each were agreed"
         raise Refused(Reason.WRONG_PLAN, what, **where)
     if not recipe.unmaskers:
         return

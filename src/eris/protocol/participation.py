@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from eris.errors import ConfigError, Reason
 from eris.seeds import Seed
 
-__all__ = ["ALARMS", "draw_participants", "is_alarm", "without_a_third"]
+__all__ = ["ALARMS", "draw_participants", "drawn_count", "is_alarm", "without_a_third"]
 
 ALARMS = 2  # rounds in a row with an impossible sum, after which a third of the participants sits out
 
 
 def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round: int) -> tuple[int, ...]:
-    """Draw a share of the peers for a round, the same on every machine: at least one, ascending.
+    """Draw a `fraction` of the peers for a round, at least one, ascending; `public` makes it the same on every machine.
 
     >>> from eris.seeds import public_root
     >>> draw_participants(range(10), 0.3, public_root(1), round=0)
@@ -22,9 +22,13 @@ def draw_participants(peers: Sequence[int], fraction: float, public: Seed, round
     if not 0 < fraction <= 1:
         raise ConfigError(f"participation is {fraction}", fix="use 0 < participation ≤ 1")
     peers = peers if isinstance(peers, range) else sorted(peers)
-    count = max(1, int(fraction * len(peers) + 0.5))
-    chosen = public.child("round", round, "participants").subset(len(peers), count)
+    chosen = public.child("round", round, "participants").subset(len(peers), drawn_count(len(peers), fraction))
     return tuple(peers[index] for index in chosen)
+
+
+def drawn_count(peers: int, fraction: float) -> int:
+    """Return how many of so many peers are drawn for a round."""
+    return max(1, int(fraction * peers + 0.5))
 
 
 def is_alarm(lost: Iterable[str]) -> bool:

@@ -64,7 +64,8 @@ class Placement:
         Nobody gets a shard that the same peer has in `taken`. Where no peer may have it, the shard stays with its
         absent home and is lost until that peer returns. If the shards stay as they are, members count what a peer has
         seen over the whole run: so a peer that stays within the limit of the run is preferred, then one that had the
-        shard before; and among equals the next in the ring, so that all of them have room for one.
+        shard before; and among equals the next in the ring, so that all of them have room for one. `load`, the
+        coordinates that each peer has in this round, is brought up to date.
         """
         layout, placed = self.policy.layout(self.round), list(homes)
         limit = self.share * layout.n * (1 + _ROUNDING)
@@ -80,14 +81,17 @@ class Placement:
                 load[placed[shard]] += size
             elif home not in self.roster:
                 raise RunStopped(
-                    f"shard {shard} has no aggregator: {home} left and nobody may take it",
+                    f"shard {shard} has no aggregator: {home} left and no other peer may take it",
                     fix="raise the largest allowed share, or add a peer that can aggregate",
                     round=self.round,
                 )
         return tuple(placed)
 
     def _news(self, peer: int, shard: int, limit: float) -> tuple[bool, bool]:
-        """Return whether a shard would bring a peer above the run's limit, and whether the peer never had it before."""
+        """Return whether a shard would bring a peer above `limit` coordinates, and whether it is new to the peer.
+
+        Both count over the whole run, where the shards stay as they are; elsewhere neither matters.
+        """
         if self.policy.schedule != "fixed":
             return False, False
         had, layout = set(self.had.get(peer, ())), self.policy.layout(self.round)

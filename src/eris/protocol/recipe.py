@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def _kept(make: Callable[[Recipe, int], T]) -> Callable[[Recipe, int], T]:
-    """Keep the last two answers, at the recipe itself: peers that share a process must not push each other's out."""
+    """Keep the last two answers, on the recipe itself: peers that share a process must not push each other's out."""
     name = f"_kept{make.__name__}"
 
     @wraps(make)
@@ -51,10 +51,10 @@ class Recipe:
     """Transforms × shards × rule × server step: one method, for one model."""
 
     spec: ModelSpec
-    policy: ShardPolicy
-    chain: Chain
-    rule: Rule
-    optimizer: ServerOptimizer
+    policy: ShardPolicy  # how the vector is cut, and who gets which shard
+    chain: Chain  # what is done to an update before it leaves
+    rule: Rule  # how contributions are combined
+    optimizer: ServerOptimizer  # how the model moves
     public: Seed  # the root that everybody knows
     schedule: Schedule | None = None  # λ_t/λ of the server's step
     encoding: FixedPoint | None = None  # None: floats
@@ -100,7 +100,7 @@ class Recipe:
         return KeptValues(n if mask is None else mask.size, factor, isinstance(self.chain.transforms[-1], Shift))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is only kept: whoever reads this works it out again."""
+        """Leave caches out when pickling; they are rebuilt."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property

@@ -46,16 +46,16 @@ class Replica:
     """The state a server would have, held by every peer; equal bit for bit wherever the same verdicts were seen."""
 
     recipe: Recipe
-    model: Vector
-    optimizer: State
-    public: State
+    model: Vector  # trainable values, then buffers
+    optimizer: State  # of the server's step
+    public: State  # of the transforms, as far as all share it
     limit: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # R of the next round, in fixed point
     best_round: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # where members share figures
     best: Vector = field(default_factory=lambda: np.empty(0, np.float32))  # that round's model, if it is kept
 
     @classmethod
     def start(cls, recipe: Recipe, model: Vector | Iterable[Vector], *, pool: BufferPool | None = None) -> Replica:
-        """Return the replica before the first round; a long model may come in blocks."""
+        """Return the replica before the first round; a long model may come in blocks, and lies where `pool` puts it."""
         spec, pool = recipe.spec, pool or BufferPool()
         if isinstance(model, np.ndarray):
             model = [as_vector(model, spec.n, what="initial model")]
@@ -123,7 +123,10 @@ class Replica:
         return RingScale(max(self.scale.limit, least))
 
     def apply(self, mean: RoundMean, buffers: BufferMean, layout: Layout) -> None:
-        """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards."""
+        """Take one step: correct the mean, run the server optimizer, average the buffers; freeze lost shards.
+
+        `layout` is that of the mean's round.
+        """
         trainable, rest = np.split(self.model, [self.recipe.spec.n_trainable])
         optimizer, places = self.recipe.optimizer_at(mean.round), stretches(trainable.size)
         values, direction = np.empty((2, places[0].stop if places else 0), np.float32)
@@ -186,7 +189,7 @@ def _nothing_judged(recipe: Recipe, pool: BufferPool) -> tuple[Vector, Vector]:
 
 
 def joined(blocks: Iterable[Vector], n: int, pool: BufferPool, *, what: str) -> Vector:
-    """Join blocks into one vector of `n` values, in memory or in a file."""
+    """Join blocks into one vector of `n` values, in memory or in a file, as `pool` decides; errors call it `what`."""
     vector, start = pool.zeros(n), 0
     for block in blocks:
         place, start = slice(start, start + block.size), start + block.size
@@ -199,7 +202,7 @@ def joined(blocks: Iterable[Vector], n: int, pool: BufferPool, *, what: str) -> 
 
 
 def initial_state(init: Callable[[int], State], n: int, pool: BufferPool) -> State:
-    """Return the state `init(n)`; where it lies in files, build it by stretches, as coordinates are independent."""
+    """Return the state `init(n)`; if `pool` puts it into files, build it by stretches: coordinates are independent."""
     if not pool.maps(4 * n):
         return init(n)
     state = {name: pool.zeros(n) for name in init(0)}

@@ -99,9 +99,9 @@ class RosterEntry:
     peer: Number
     name: Name
     weight: Real  # samples, or 1 for a plain mean; fixed within a reference epoch
-    fingerprint: Digest = ""
+    fingerprint: Digest = ""  # of its certificate's key
     organisation: Name = ""
-    can_aggregate: bool = True
+    can_aggregate: bool = True  # is meant to have shards, and others can reach it
     counter: Number = 0  # of the claim that the member signed
     signature: Signature = ""  # the member's, on its claim
 
@@ -141,8 +141,8 @@ class WholeRoster:
 class RosterChange:
     """The difference that turns one roster into another."""
 
-    base: Digest
-    result: Digest
+    base: Digest  # the roster that it changes
+    result: Digest  # the roster that it leads to
     removed: Peers
     entries: Entries  # new and changed ones
 

@@ -23,9 +23,9 @@ __all__ = ["RoundMean"]
 
 
 class RoundMean:
-    """v̄ of the committed shards, with the scalars c and τ_eff of each; where a shard was lost, v̄ is zero.
+    """v̄ of the committed `shards`, with the scalars c and τ_eff of each; where a shard was lost, v̄ is zero.
 
-    In fixed point, shards hold whole numbers, which `scale` turns into values, stretch by stretch.
+    In fixed point, shards hold whole numbers, which `scale` (None for floats) turns into values, stretch by stretch.
     """
 
     def __init__(self, shards: Sequence[Published], round: int, recipe: Recipe, scale: RingScale | None = None) -> None:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from eris.errors import InputError
+from eris.protocol.participation import drawn_count
 from eris.protocol.roster import Cited, Roster, cited
 from eris.wire.schema import MOST_PEERS, Digest, Number, Numbers, Peers, Real, Text, decode, digest_of, document, encode
 
@@ -46,7 +47,7 @@ class RoundPlan:
     """One round, as every peer must see it."""
 
     run: Text
-    epoch: Number  # rises at every start of the coordinator
+    epoch: Number  # rises when the coordinator starts again, and when the run goes back
     round: Number
     chain: Digest  # digest of the last verdict, so that a peer that lags behind notices
     spec: Digest  # digest of the model spec
@@ -55,15 +56,13 @@ class RoundPlan:
     assignment: Numbers  # shard → aggregating peer
     witnesses: Numbers = ()  # shard → second aggregator, whose mean is compared; empty without replicas
     draw: Number = 0  # which draw of the shard plan is in force (0: the first, for the whole run)
-    reference_epoch: Number = 0
+    reference_epoch: Number = 0  # rises when members change, or one has lost its reference
     reference_begins: Number = 0  # the round that opened this epoch: in it, and only in it, all members set s_k := s
     normalisation: Normalisation = "contributors"
     participation: Real = 1.0  # q, for normalisation = "participation"
-    min_contributors: Number = 3
-    checkpoint: bool = False
-    attest: bool = (
-        False  # somebody came back: all report their state, as at checkpoints, for it to compare with its own
-    )
+    min_contributors: Number = 3  # of a published shard
+    checkpoint: bool = False  # all report the digest of their state
+    attest: bool = False  # all report it because somebody came back, who compares it with its own
     deadlines: Deadlines = Deadlines()
     unmaskers: Numbers = ()  # of shard 0, then of shard 1, …, equally many each; empty: nothing is masked
     mask_keys: MaskKeys = ()  # X25519 keys in roster order, empty for a peer that has shown none
@@ -129,9 +128,11 @@ class RoundPlan:
     def least_apart(self) -> int:
         """The smallest number of members that combined sums from one state may show.
 
-        A third of the participants, as many as an aggregator can leave out: fewer could be its friends but for one.
+        A third of those drawn, as many as an aggregator can leave out: fewer could be its friends but for one. Who sits
+        out after alarms counts: with nine of nine, then six, then another six, two ninths would be shown otherwise.
         """
-        return max(self.min_contributors, len(self.participants) // 3)
+        drawn = drawn_count(len(self.roster), self.participation)
+        return max(self.min_contributors, max(drawn, len(self.participants)) // 3)
 
     @cached_property
     def weights(self) -> dict[int, np.float32]:

@@ -16,9 +16,9 @@ class Rules:
 
     run: str
     aggregators: tuple[int, ...]  # home of each shard, before rotation and replacement
-    participation: float = 1.0
-    normalisation: Normalisation = "contributors"
-    min_contributors: int = 3
+    participation: float = 1.0  # share of the roster that trains in a round
+    normalisation: Normalisation = "contributors"  # how a mean treats missing members
+    min_contributors: int = 3  # of a published shard
     quorum: int = 0  # peers that must hold a shard for it to be committed; 0: more than half of the roster
     majority: int = 0  # listed peers that must be here and report, so that no other coordinator has as many; 0: any
     max_share: float | None = 1.0  # largest share of an update that standing in may bring a peer to; None: the usual

@@ -191,7 +191,8 @@ def _read_who(text: str) -> Coalition:
 class Releases:
     """Which noisy updates this member has released, by which its ε is counted; kept in a file if there is one.
 
-    The same bytes again, under another plan of a round, are not a second release; a different update is.
+    The same bytes again, under another plan of a round, are not a second release; a different update is. Shares of
+    noise are drawn anew for every plan, so there every plan is a release.
     """
 
     def __init__(self, path: Path | None = None) -> None:

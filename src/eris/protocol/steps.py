@@ -58,6 +58,7 @@ __all__ = [
     "mean_steps",
     "members_figures",
     "noise_deviations",
+    "noise_draw",
     "possible",
     "possible_figures",
     "scored",
@@ -82,7 +83,10 @@ def trust_everybody(peer: int, message: bytes, signature: str) -> bool:
 
 
 def starting_model(recipe: Recipe, model: Vector, private: State, pool: BufferPool | None = None) -> Vector:
-    """Return the model a member trains from, to be read only: the common model, copied only where it is changed."""
+    """Return the model a member trains from, to be read only: the common model, copied only where it is changed.
+
+    `private` is the member's own transform state; a copy lies where `pool` puts it.
+    """
     start = model[:]
     if recipe.chain.changes_start:
         start = (pool or BufferPool()).vector(model.size)
@@ -111,6 +115,7 @@ def contribute(
         private: the member's own transform state.
         public: the transform state that all peers share.
         own: the member's private seed of this round.
+        pool: memory for an update that comes in blocks, where the chain needs the whole of it.
     """
     chain, n = recipe.chain, recipe.spec.n_trainable
     if recipe.steps and result.steps != recipe.steps:
@@ -158,13 +163,17 @@ def in_fixed_point(
     pool: BufferPool | None = None,
     *,
     noise: float = 0.0,
+    draw: int = 0,
     own: Seed | None = None,
 ) -> Weighed:
     """Write what leaves a member as whole numbers; refuse what is not finite, or too often beyond a configured R.
 
     Args:
-        code: how values are written: weight, scale and limit.
+        buffers: of the update, which bypass the chain.
+        code: how values are written: the round's limit R and the member's weight.
+        pool: memory for the whole numbers.
         noise: deviation, in grid steps, of the noise that is then added.
+        draw: which draw of it (`noise_draw`).
         own: the member's private seed of this round, from which noise is drawn for exactly these values and this
             deviation: under another deviation the same draws would reveal the values.
     """
@@ -179,6 +188,7 @@ def in_fixed_point(
     if noise:
         assert own is not None
         address = own.child("ring noise", float(noise).hex(), float(code.limit).hex())
+        address = address.child("draw", draw) if draw else address
         add_discrete_gaussian(symbols, noise, address.for_values(symbols))
     ring = replace(packed, symbols=symbols, code=code)
     return Weighed(Outgoing((*_as_taken(outgoing.stages[:-1], ring), ring), ring), weighed, limited)
@@ -189,7 +199,8 @@ def in_fixed_point_as_cut(
 ) -> tuple[list[Part], Ring64, Limited]:
     """Do the same for an update without noise that no reference is settled by: cut it first, then write in place.
 
-    So there are never two copies of it beside the update itself; the result is the same, bit for bit.
+    So there are never two copies of it beside the update itself; the result is the same, bit for bit. `packed` is the
+    update as the chain left it, and `layout` cuts it.
     """
     parts = packed.parts(layout.trainable, memory=pool.take if pool is not None else None)
     try:
@@ -202,7 +213,7 @@ def in_fixed_point_as_cut(
 
 
 def _limited(recipe: Recipe, code: Ring32, count: int, values: Vector) -> Limited:
-    """Return what the limit did to values; refuse if it cut off too many of them."""
+    """Return what the limit did to `values`, `count` of which it cut off; refuse if these are too many."""
     limited = Limited(count, _covering(values)) if count else Limited()
     if recipe.encoding is not None and not recipe.encoding.tolerates(count, values.size):
         what = f"{count} of {values.size} values lie outside ±{code.limit:g}"
@@ -219,13 +230,27 @@ def _as_taken(stages: tuple[Vector | Packed, ...], ring: Packed) -> tuple[Vector
 
 
 def noise_deviations(recipe: Recipe, plan: RoundPlan, scale: RingScale | None) -> dict[int, float]:
-    """Return the noise each participant adds in a round in fixed point, in grid steps; empty without noise."""
+    """Return the deviation of the noise that each participant adds in a round, in grid steps of `scale`.
+
+    It is empty without noise on sums, and for floats, which have no `scale`.
+    """
     if recipe.noise is None or scale is None:
         return {}
     weights = [float(plan.weights[member]) for member in plan.participants]
     found = recipe.noise.deviations(weights, plan.least_masked, recipe.kept(plan.round), scale)
     recipe.noise.check_grid(min(found, default=math.inf))
     return dict(zip(plan.participants, found, strict=True))
+
+
+def noise_draw(recipe: Recipe, plan: RoundPlan) -> int:
+    """Return which draw of its noise a member adds to the same values when a round is planned again: shares, another.
+
+    Noise of a member's own stays, for what it sends is then the same, whatever becomes of it. Shares protect only the
+    sum that they are in. If a round is played again over others, or with another update of a single member, two sums
+    with the same shares leave less noise than both have: their difference may have hardly any. With shares of its own
+    each plan is a release of its own (`Releases`), and ε adds up as if rounds had nothing to do with each other.
+    """
+    return plan.epoch if recipe.noise is not None and recipe.noise.shares else 0
 
 
 def _covering(values: Vector) -> float:
@@ -235,7 +260,10 @@ def _covering(values: Vector) -> float:
 
 
 def send_context(recipe: Recipe, round: int, member: int, own: Seed, steps: float = 1.0) -> SendContext:
-    """Return what a chain is told about the round in which it sends."""
+    """Return what a chain is told about the round in which it sends.
+
+    `own` is the member's private seed of that round, `steps` how many local steps are behind the update.
+    """
     return SendContext(
         round=round,
         member=member,
@@ -253,7 +281,7 @@ def send_context(recipe: Recipe, round: int, member: int, own: Seed, steps: floa
 class Folded(NamedTuple):
     """The result of folding the contributions to one shard."""
 
-    values: NDArray[Any]
+    values: NDArray[Any]  # their mean, or in fixed point their sum
     buffers: NDArray[Any]
     scalars: tuple[float, float]  # c and τ_eff, see `side_scalars`
     figures: Ring64 = NO_FIGURES  # the contributors' scores, summed
@@ -316,7 +344,10 @@ def possible(
     *,
     noisy: bool = False,
 ) -> bool:
-    """Whether members of these weights can have produced a sum (floats: always); if not, one exceeded the limit."""
+    """Whether these contributors can have produced a sum (floats: always); if not, one of them exceeded the limit.
+
+    `values` and `buffers` are the sum; noise on it (`noisy`) is given room.
+    """
     if values.dtype != np.uint32:
         return True
     weights = [plan.weights[member] for member in contributors]
@@ -324,7 +355,10 @@ def possible(
 
 
 def scored(recipe: Recipe, plan: RoundPlan, scores: Mapping[str, tuple[float, float]] | None) -> Ring64:
-    """Encode a member's scores before a round, for its contribution to shard 0; empty where none are due."""
+    """Encode a member's scores before a round, for its contribution to shard 0; empty where none are due.
+
+    `scores` holds (sum, count) by figure.
+    """
     if recipe.figures is None or scores is None or not recipe.figure_words(plan.round):
         return NO_FIGURES
     return recipe.figures.encode(scores, len(plan.roster))
@@ -333,7 +367,7 @@ def scored(recipe: Recipe, plan: RoundPlan, scores: Mapping[str, tuple[float, fl
 def possible_figures(
     recipe: Recipe, plan: RoundPlan, shard: int, sums: tuple[int, ...], contributors: tuple[int, ...]
 ) -> bool:
-    """Whether an honest aggregator may state these figures for a shard: none, or possible sums of its contributors."""
+    """Whether an honest aggregator may state `sums` as a shard's figures: none, or ones that its members can have."""
     figures = recipe.figures if recipe.figure_words(plan.round, shard) else None
     return not sums or (figures is not None and figures.possible(sums, len(contributors), len(plan.roster)))
 
@@ -344,7 +378,10 @@ def counts_as_steps(steps: float) -> bool:
 
 
 def side_scalars(recipe: Recipe, plan: RoundPlan, taken: Mapping[int, float]) -> tuple[float, float]:
-    """Return what depends on a shard's contributors alone: c, which compensates for missing members, and mean steps."""
+    """Return what depends on a shard's contributors alone: c, which compensates for missing members, and mean steps.
+
+    `taken` is the local steps of each contributor, in ascending order of members.
+    """
     return float(recipe.scale(plan, tuple(taken))), mean_steps(taken, plan)
 
 
@@ -358,7 +395,10 @@ def mean_steps(steps: Mapping[int, float], plan: RoundPlan) -> float:
 
 
 def apply(replica: Replica, plan: RoundPlan, published: Mapping[int, Published], verdict: Verdict) -> list[Published]:
-    """Reassemble the committed shards, take the step, and return them; coordinates of a lost shard stay as they are."""
+    """Reassemble the committed shards, take the step, and return them; coordinates of a lost shard stay as they are.
+
+    `published` has every shard that is here, and must have all that the verdict commits.
+    """
     replica.judge(verdict)
     layout, scale = replica.recipe.layout(plan.round), replica.scale_in(plan)
     committed = [published[entry.shard] for entry in verdict.shards if entry.committed]

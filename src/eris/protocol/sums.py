@@ -15,7 +15,8 @@ what it learned from them. So an unmasker also looks for its own answers in ever
 
 Sums are counted by the round in which a *stretch* of rounds began, whatever happened since: a round that moves less
 than half of the model makes another state but hardly another update, so the next one belongs to its stretch; and a
-round that is played again has another chain of verdicts before it, but the same model, or nearly.
+round that is played again has another chain of verdicts before it, but the same model, or nearly. A shard whose sum is
+all zeros moves nothing, whoever says that it was committed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Start(NamedTuple):
     """Where the updates of a round began, and which draw of the shard plan cut them."""
 
     round: int
-    chain: str
+    chain: str  # digest of the verdict before it
     draw: int = 0
 
     @classmethod
@@ -95,6 +96,11 @@ def _independent(sets: Sequence[Collection[int]]) -> int:
     return _rank([tuple(member in each for member in members) for each in sets])
 
 
+def _third(sets: Sequence[Collection[int]]) -> int:
+    """Return a third of the largest set."""
+    return max(map(len, sets)) // 3
+
+
 def _rank(patterns: Sequence[tuple[bool, ...]]) -> int:
     return int(np.linalg.matrix_rank(np.array(patterns, float))) if patterns else 0
 
@@ -131,7 +137,8 @@ class Sums:
 
         Args:
             start: where their updates began.
-            least: smallest number of members that may be left in a combination.
+            least: smallest number of members that may be left in a combination; a third of the largest sum in any case,
+                since peers may have left since then.
             hides: says whether a set of members is enough by weight too: many of them may weigh next to nothing.
         """
         known = self._overlapping(start, shard)
@@ -140,11 +147,14 @@ class Sums:
         sums = [*known, contributors]
         if _independent(sums) > MOST_SUMS:
             return False
-        enough = min(least, len(contributors))
+        enough = min(max(least, _third(sums)), len(contributors))
         return all(len(group) >= enough and (hides is None or hides(group)) for group in shown_by(sums))
 
     def answer(self, start: Start, shard: int, contributors: _Set, plan: str) -> None:
-        """Note a sum that we are about to unmask ourselves; it is on the disk when this returns."""
+        """Note a sum that we are about to unmask ourselves; it is on the disk when this returns.
+
+        `plan` is the digest of the plan under which we answer.
+        """
         with self._lock:
             first, places = self._first(start), {start.draw: 1 << shard}
             self._write({"round": first, "plan": plan, "sums": [_spelled(contributors, places)]})
@@ -161,7 +171,7 @@ class Sums:
                 _add(self._unkept[first], members, places)
 
     def keep(self, *, sync: bool = False) -> None:
-        """Write down what was noted since; without `sync`, what a machine that loses power may forget."""
+        """Write down what was noted since; without `sync`, a machine that loses power may forget it."""
         with self._lock:
             unkept, self._unkept = self._unkept, defaultdict(dict)
             for first, sums in unkept.items():
@@ -196,7 +206,8 @@ class Sums:
     def judged(self, verdict: Verdict, draw: int, share: Callable[[int], float]) -> None:
         """Follow a verdict: note what is known of its shards, and how much of the model has moved.
 
-        `share` gives a shard's share of the model.
+        `draw` is the draw of the shard plan in that round; `share` gives a shard's share of the model, 0 for one that
+        was committed but moves nothing.
         """
         start = Start(verdict.round, verdict.previous, draw)
         for members, shards in _committed(verdict):
@@ -204,14 +215,13 @@ class Sums:
         for told in verdict.unmasked:
             self.note(start, told.contributors, told.shard)
         self.keep(sync=bool(verdict.unmasked))
-        if verdict.lost_shards:
-            self._follow(start, verdict, share)
+        self._follow(start, verdict, share)
 
     def _follow(self, start: Start, verdict: Verdict, share: Callable[[int], float]) -> None:
         """Count the next round with this one if the model has hardly moved."""
         first, before = self._course.get(start.chain, (start.round, {}))
-        moved = {(start.draw, entry.shard): share(entry.shard) for entry in verdict.shards if entry.committed}
-        moved = {**before, **moved}
+        sizes = {(start.draw, entry.shard): share(entry.shard) for entry in verdict.shards if entry.committed}
+        moved = {**before, **{place: size for place, size in sizes.items() if size}}
         if _part(moved) < _ENOUGH:
             spelled = [[*place, size] for place, size in sorted(moved.items())]
             if self._known.get(first):

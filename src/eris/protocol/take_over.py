@@ -190,7 +190,13 @@ class Promise:
 
 
 def require_candidacy(candidacy: Candidacy, *, federation: str, candidates: Collection[str], is_signed: Signed) -> None:
-    """Refuse a candidacy that is not of this federation, from nobody listed, or not signed by the candidate."""
+    """Refuse a candidacy for another federation, by somebody who may not coordinate, or not signed by the candidate.
+
+    Args:
+        federation: digest of our FEDERATION.toml.
+        candidates: names of all who may coordinate.
+        is_signed: checks certificate and signature.
+    """
     if candidacy.federation != federation:
         raise Refused(Reason.WRONG_RUN, f"{candidacy.name} asks for the votes of another federation")
     if candidacy.name not in candidates or not 1 <= candidacy.term < MOST_TERMS:
@@ -213,7 +219,13 @@ def require_vote(
     is_signed: Signed,
     is_sealed: Callable[[CertifiedSeal], bool],
 ) -> None:
-    """Refuse a vote that is not a listed peer's own, is not for this candidacy, or claims a log without its seal."""
+    """Refuse a vote that is not a listed peer's own, is not for this candidacy, or claims a log without its seal.
+
+    Args:
+        listed: names of the peers that vote.
+        is_signed: checks certificate and signature.
+        is_sealed: whether a coordinator of this federation made a seal.
+    """
     where: dict[str, Any] = {"peer": vote.voter, "term": candidacy.term}
     if vote.voter not in listed:
         raise Refused(Reason.NOT_A_MEMBER, f"{vote.voter} has no vote: it is not listed", **where)
@@ -244,7 +256,10 @@ def require_mandate(
     is_signed: Signed,
     is_sealed: Callable[[CertifiedSeal], bool],
 ) -> None:
-    """Refuse an invalid mandate: every vote is checked and counts once, and more than half of the listed must vote."""
+    """Refuse an invalid mandate: every vote is checked and counts once, and more than half of the listed must vote.
+
+    The arguments are those of `require_candidacy` and `require_vote`.
+    """
     candidacy = mandate.candidacy
     require_candidacy(candidacy, federation=federation, candidates=candidates, is_signed=is_signed)
     for vote in mandate.votes:
@@ -253,7 +268,7 @@ def require_mandate(
     if len(voters) != len(mandate.votes) or not is_majority(len(voters), len(listed)):
         raise Refused(
             Reason.TOO_FEW,
-            f"{len(voters)} of {len(listed)} listed peers voted for {mandate.name} in term {mandate.term}, each once: "
-            f"{majority_of(len(listed))} must",
+            f"{len(voters)} of {len(listed)} listed peers voted for {mandate.name} in term {mandate.term}, but "
+            f"{majority_of(len(listed))} must, each once",
             fix="wait until more of them can be reached",
         )

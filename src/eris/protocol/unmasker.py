@@ -34,7 +34,7 @@ from eris.privacy.masking import (
     pad_seed,
     spelled,
 )
-from eris.protocol.agreement import effective_contributors
+from eris.protocol.agreement import Agreement, effective_contributors
 from eris.protocol.messages import Upload, payload_hash
 from eris.protocol.pairs import check_pairs
 from eris.protocol.recipe import Recipe
@@ -73,7 +73,7 @@ class Cut:
     shard: Number
     aggregator: Number
     contributors: Peers  # ascending
-    nonces: Nonces = field(repr=False)
+    nonces: Nonces = field(repr=False)  # in the order of the contributors
     signature: Signature = ""
 
     @cached_property
@@ -106,7 +106,7 @@ class Pads(NamedTuple):
 
     @classmethod
     def zeros(cls, values: int, buffers: int, figures: int = 0, pool: BufferPool | None = None) -> Pads:
-        """Return the sum of nobody's pads."""
+        """Return the sum of nobody's pads, for so many `values`, `buffers` and `figures`."""
         room = (pool or BufferPool()).take(4 * values).view(np.uint32)
         room.fill(0)
         return cls(room, np.zeros(buffers, np.uint64), np.zeros(CHECK_WORDS, np.uint32), np.zeros(figures, np.uint64))
@@ -134,7 +134,7 @@ def pad_purpose(
 ) -> PadPurpose:
     """Return what the pad of one contribution is for; its member and its unmasker arrive at the same.
 
-    `sizes` are the numbers of values, buffers and figures under the pad.
+    `nonce` is the contribution's; `sizes` are the numbers of values, buffers and figures under the pad.
     """
     keys = plan.keys
     if member not in keys or unmasker not in keys:
@@ -154,7 +154,10 @@ def pad_purpose(
 
 
 def masked(upload: Upload, plan: RoundPlan, key: MaskKey) -> Upload:
-    """Add the pads of all the shard's unmaskers to a contribution, in place, and return it."""
+    """Add the pads of all the shard's unmaskers to a contribution, in place, and return it.
+
+    `key` is the contributing member's own, the one that the plan shows for it.
+    """
     values, buffers, figures, checks = upload.part.symbols, upload.buffers, upload.figures, check_words()
     sizes = values.size, buffers.size, figures.size
     nonce, place = fresh_nonce(), (plan, upload.shard, upload.member)
@@ -184,8 +187,11 @@ class Unmasker:
         knows_key: says whether a peer itself signed a mask key.
         least_effective: smallest effective number of members in a sum: if one outweighs all others, the sum is nearly
             that member's own update.
+        agreement: what every plan is held to; None accepts any. Members and aggregators check it too: q by itself must
+            not be shown a plan of which nobody else has heard.
         sums: knows whose updates from a state were summed before.
         stands: refuses a plan that starts from a state other than this peer's, for then it could not judge the sums.
+        pool: memory that is used again from round to round.
     """
 
     def __init__(
@@ -198,13 +204,14 @@ class Unmasker:
         verify: Verify = trust_everybody,
         knows_key: KnowsKey = believe_keys,
         least_effective: float = 2.0,
+        agreement: Agreement | None = None,
         sums: Sums | None = None,
         stands: Callable[[RoundPlan], None] | None = None,
         pool: BufferPool | None = None,
     ) -> None:
         self.peer, self.recipe, self._key, self._knows_key = peer, recipe, key, knows_key
         self._sign, self._verify, self._least_effective = sign, verify, least_effective
-        self._pool = pool or BufferPool()
+        self._pool, self._agreement = pool or BufferPool(), agreement
         self._sums, self._stands = sums or Sums(), stands
         self.plan: RoundPlan | None = None
         self.whole_until = math.inf  # before then only the whole set is unmasked
@@ -222,6 +229,8 @@ class Unmasker:
         if self.plan is not None and plan.when <= self.plan.when:
             raise Refused(Reason.WRONG_ROUND, "a later plan was open here", **where)
         check_pairs(plan, self.recipe)
+        if self._agreement is not None:
+            self._agreement.check(plan, self.recipe)
         self._key.follow(plan.keys.get(self.peer))
         if plan.keys.get(self.peer) != self._key.public:
             raise Refused(Reason.WRONG_PLAN, "the plan shows a mask key that is not this peer's current one", **where)
@@ -230,7 +239,7 @@ class Unmasker:
         self._gone, self._away = set(), set()
 
     def without(self, peers: Iterable[int], *, away: bool = True) -> None:
-        """Do not hold it against aggregators in this round that these peers are missing: nobody could reach them.
+        """Accept cuts without these peers in this round: they were unreachable.
 
         With `away` they cannot be reached at all; without it they merely send nothing, and their own cuts may still
         come.
@@ -261,11 +270,13 @@ class Unmasker:
         earlier = cuts.setdefault(cut.aggregator, cut)
         if not earlier.agrees(cut):
             raise Refused(
-                Reason.CONFLICT, "a different set was cut before, and a second one is never unmasked", **where
+                Reason.CONFLICT,
+                "this shard was cut with a different set before; only one per round is unmasked",
+                **where,
             )
         if missing := set(plan.aggregators_of(cut.shard)) - cuts.keys():
             if missing & self._away:
-                raise Refused(Reason.UNMASK, "the shard's other aggregator is gone", **where)
+                raise Refused(Reason.UNMASK, "the shard's other aggregator is unreachable", **where)
             return None
         if not all(cut.agrees(other) for other in cuts.values()):
             raise Refused(Reason.REPLICAS_DIFFER, "the shard's two aggregators cut different sets", **where)
@@ -309,7 +320,7 @@ class Unmasker:
             raise Refused(Reason.TOO_FEW, what, fix="use server.weights = 'uniform'", **where)
 
     def _hides(self, plan: RoundPlan) -> Hides:
-        """Return the test of whether members hide one another by weight; one that has left the roster hides nobody."""
+        """Return a test of whether members hide one another by weight; those no longer on the roster do not count."""
 
         def hides(members: tuple[int, ...]) -> bool:
             here = [member for member in members if member in plan.weights]
@@ -321,15 +332,14 @@ class Unmasker:
         """Record whose sum will be known; refuse one that, combined with earlier ones, would reveal few members."""
         if self._stands is not None:
             self._stands(plan)
-        members, noise = cut.contributors, self.recipe.noise
-        least = plan.least_masked if noise is not None and noise.shares else plan.least_apart  # as many as noise is for
-        if not self._sums.allows(Start.of(plan), cut.shard, members, least, self._hides(plan)):
+        members = cut.contributors
+        if not self._sums.allows(Start.of(plan), cut.shard, members, plan.least_apart, self._hides(plan)):
             what = "with what was summed from this state before, it would show few members' values"
             fix = "bring back the members that took part before, or begin a new run"
             raise Refused(Reason.SUMMED_BEFORE, what, fix=fix, **where)
         self._sums.answer(Start.of(plan), cut.shard, members, plan.digest)
         if self._sums.is_told(plan.digest):  # our answers were reported, and this was not among them
-            raise Refused(Reason.LATE, "this peer has reported already what it unmasked", **where)
+            raise Refused(Reason.LATE, "this peer has already reported what it unmasked", **where)
 
     def _summed(self, cut: Cut, plan: RoundPlan) -> Pads:
         sizes = *self.recipe.published_sizes(plan.round, cut.shard), self.recipe.figure_words(plan.round, cut.shard)

@@ -35,7 +35,7 @@ class ShardVerdict:
     """One shard: committed with the hash of what was published and its contributors, or lost with the reason why."""
 
     shard: Number
-    aggregator: Number
+    aggregator: Number  # the first, if there are two
     hash: Digest = ""  # BLAKE3 of the published payload; empty if lost
     contributors: tuple[Number, ...] = ()  # ascending
     lost: Text = ""  # why; empty if committed
@@ -65,7 +65,7 @@ class _Row:
     aggregator: Number
     manifest: Digest
     hash: Digest
-    contributors: Number
+    contributors: Number  # place of the set in the table
     lost: Text
 
 
@@ -79,7 +79,7 @@ class _Table:
 
 def _table(shards: tuple[ShardVerdict, ...]) -> _Table:
     if [entry.shard for entry in shards] != list(range(len(shards))):
-        raise ValueError("shards stand in the order of their numbers, all of them")
+        raise ValueError("all shards must be listed, in order of their numbers")
     sets: dict[tuple[int, ...], int] = {}
     rows = [_Row(e.aggregator, e.manifest, e.hash, sets.setdefault(e.contributors, len(sets)), e.lost) for e in shards]
     return _Table(tuple(sets), tuple(rows))

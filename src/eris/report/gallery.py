@@ -102,7 +102,16 @@ def _accuracy(methods: Sequence[MethodFigures], rows: Sequence[Row]) -> Markup |
 def _against_rounds(
     lines: Sequence[PlotLine], what: str, title: str, reading: str, y_format: Format, said: Format
 ) -> Markup:
-    """Draw curves over the rounds; the alternative text spells their ends as `said` writes them."""
+    """Draw curves over the rounds; the alternative text spells their ends as `said` writes them.
+
+    Args:
+        lines: one for each run.
+        what: is drawn, in words.
+        title: its name.
+        reading: what a reader should look at.
+        y_format: of the axis.
+        said: writes a value in the alternative text.
+    """
     same = _coinciding(lines)
     alternative = f"Line chart of {what} against rounds. {_ends(lines, said)}{same}"
     plot = curves(lines, x_label="round", y_format=y_format, alternative=alternative)

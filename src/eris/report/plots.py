@@ -137,6 +137,8 @@ def _label_ends(axes: Axes, lines: Sequence[PlotLine]) -> None:
 def _apart(places: Sequence[tuple[float, float]], lowest: float, gap: float = 10.5, reach: float = 95) -> list[float]:
     """Return heights for names at these places (highest first) so that neighbours do not overlap.
 
+    Names are neighbours if their x differ by less than `reach`; all numbers are in points.
+
     >>> _apart([(0, 50), (0, 49), (200, 49)], lowest=0, gap=10)
     [50, 40, 49]
     >>> _apart([(0, 5), (0, 4)], lowest=2, gap=10)
@@ -256,7 +258,10 @@ def _tidy_percent(share: float) -> str:
 
 
 def timeline(faults: FaultRecord, rounds: tuple[int, int], alternative: str) -> Markup:
-    """Draw which shard was lost, or committed without some members, in which round."""
+    """Draw which shard was lost, or committed without some members, in which round.
+
+    `rounds` are the first and the last; `alternative` is the text for those who do not see the picture.
+    """
     with drawing(alternative):
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator

@@ -140,7 +140,7 @@ class ShardPlan:
         return values  # type: ignore[return-value]
 
     def scatter(self, values: Array, shard: int, into: Array) -> None:
-        """Copy a shard's values to their places in the vector; every other coordinate stays as it is."""
+        """Copy a shard's values to their places in the vector `into`; every other coordinate stays as it is."""
         _require_length(into, self.n, "into")
         self._require_size(values, shard)
         for segment, blocks, place in self._pieces(shard):
@@ -246,7 +246,12 @@ def scattered(
 ) -> ShardPlan:
     """Return a plan that shuffles blocks (by default single coordinates) over the shards.
 
-    Without `capacities` (one weight per shard), sizes differ by at most one block. `seed` is public.
+    Args:
+        n: length of the vector.
+        shards: how many.
+        seed: public.
+        block: coordinates that stay together.
+        capacities: one weight for each shard; without, sizes differ by at most one block.
     """
     weights = _checked_capacities(shards, capacities)
     units = _units(_checked_n(n), block)
@@ -265,7 +270,14 @@ def per_tensor(
     """Return a plan that spreads every tensor evenly over the shards, at random within the tensor.
 
     What does not divide evenly is carried over to the next tensor, so that small tensors (above all biases) are dealt
-    out in turn and no aggregator collects all of them. Arguments as for `scattered`.
+    out in turn and no aggregator collects all of them.
+
+    Args:
+        tensor_sizes: length of each tensor, in the order of the vector.
+        shards: how many.
+        seed: public.
+        block: coordinates that stay together.
+        capacities: one weight for each shard; by default all are equal.
     """
     weights = _checked_capacities(shards, capacities)
     units = [_units(_checked_n(size), block) for size in tensor_sizes]

@@ -26,7 +26,10 @@ _MOST_BITS = 16
 
 
 def shuffled(sizes: Counts, seed: Seed, dtype: type[np.unsignedinteger]) -> Owners:
-    """Return an owner for each unit, so that a owns sizes[a]; equal words rank by position, as in a stable sort."""
+    """Return an owner for each unit, so that a owns sizes[a]; equal words rank by position, as in a stable sort.
+
+    `seed` is public: everybody draws the same words. `dtype` is wide enough for the largest owner.
+    """
     units, bounds = int(sizes.sum()), np.cumsum(sizes)[:-1]
     stops = _stops(seed, units)  # ranks at which each bin ends
     starts = np.concatenate([[0], stops[:-1]])
@@ -44,7 +47,14 @@ def shuffled(sizes: Counts, seed: Seed, dtype: type[np.unsignedinteger]) -> Owne
 
 
 def _give_by_rank(near: Bins, words: Words, starts: Counts, stops: Counts, bounds: Counts, owners: Owners) -> None:
-    """Write the owners of the units in bins that contain a cut, by their exact ranks."""
+    """Write the owners of the units in bins that contain a cut, by their exact ranks.
+
+    Args:
+        near: the units in those bins, with their random `words`.
+        starts, stops: the ranks that each of the bins covers.
+        bounds: the ranks at which owners change.
+        owners: of all units, to write into.
+    """
     ranks = np.concatenate([np.arange(0), *(np.arange(a, b) for a, b in zip(starts, stops, strict=True))])
     owners[near[np.argsort(words, kind="stable")]] = np.searchsorted(bounds, ranks, side="right")
 

@@ -40,7 +40,7 @@ class Links:
 
     @classmethod
     def equal(cls, members: int, *, up: float, down: float) -> Links:
-        """Give every peer the same rates."""
+        """Give every peer the same rates; training takes no time."""
         return cls(np.full(members, up), np.full(members, down), np.zeros(members))
 
     def of(self, peers: NDArray[np.int64]) -> Links:
@@ -68,7 +68,10 @@ class Links:
         return float(max((sent / self.up[:peers]).max(initial=0.0), (received / self.down[:peers]).max(initial=0.0)))
 
     def gathered(self, senders: Sequence[int], sent: Bytes, received: Bytes) -> float:
-        """Return when everything has arrived; receivers begin with whoever has trained first."""
+        """Return when everything has arrived; receivers begin with whoever has trained first.
+
+        `senders` are the peers that train and send; `sent` and `received` are the bytes of every peer.
+        """
         if not senders:
             return 0.0
         peers, trained = received.size, self.compute[list(senders)]
@@ -81,7 +84,10 @@ class Links:
 
 
 def links_of(network: Network, members: int, slow: Collection[int], slow_factor: float) -> Links:
-    """Return the links of a configuration; a server's are as good as the best member's, and never slow."""
+    """Return the links of a configuration; a server's are as good as the best member's, and never slow.
+
+    The `slow` members send, receive and train `slow_factor` times more slowly.
+    """
     factor = np.ones(members + 1)
     factor[list(slow)] = slow_factor
     up, down = (np.append(each, max(each)) for each in (network.of_each(key, members) for key in ("up", "down")))

@@ -65,7 +65,13 @@ def axes_of(texts: Sequence[str]) -> list[AxisPoint]:
 
 
 def fronted(result: dict[str, Any], axes: str, folder: Path) -> dict[str, Any]:
-    """Return a comparison with the front along the two given axes; if none are given, the audit's front stays."""
+    """Return a comparison with the front along the two given axes; if none are given, the audit's front stays.
+
+    Args:
+        result: what `Comparison.run` returned; changed in place.
+        axes: two names with a comma between them, as in --front.
+        folder: where compare.json is written again.
+    """
     audit = result.get("audit")
     if not axes:
         if audit is not None:
@@ -87,7 +93,7 @@ def fronted(result: dict[str, Any], axes: str, folder: Path) -> dict[str, Any]:
 
 
 def _good(line: Mapping[str, Any], name: str, audit: Mapping[str, Any] | None) -> float | None:
-    """Return an axis's value for a line, turned so that more is better."""
+    """Return the value of axis `name` for a line (None: unknown), turned so that more is better."""
     if name == "leak" and audit is not None:
         point = audit["points"].get(line["label"])
         return None if point is None else float(point["one_minus_leak"])
@@ -110,7 +116,7 @@ def front_of(points: Mapping[str, Sequence[float | None]]) -> list[str]:
 
 
 def gathered_over(points: Sequence[AxisPoint], results: Sequence[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """Write the results of all points to compare.json and compare.csv, and return them."""
+    """Write the `results`, one for each point, to compare.json and compare.csv in `folder`, and return them."""
     keys = [key for key, _ in points[0].values]
     pairs = list(zip(points, results, strict=True))
     found = {"over": keys, "points": [{"at": dict(point.values), **result} for point, result in pairs]}

@@ -28,7 +28,7 @@ from eris.simulate.spread import spread
 
 __all__ = ["Arm", "Budget", "Comparison", "TrainingAudit", "Watch", "arm", "named_arm", "nobody"]
 
-Watch = Callable[[str, int], Sequence[Listener]]  # label and fold → who listens
+Watch = Callable[[str, int], Sequence[Listener]]  # label and trial → who listens; a trial is a fold with a seed
 
 _TABLE = {
     "accuracy": "best_accuracy",
@@ -58,7 +58,7 @@ class Arm:
 
     label: str
     method: str
-    changes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()  # its own settings, key=value
 
     @property
     def folder(self) -> str:
@@ -140,7 +140,18 @@ def _arm(text: str, label: str) -> Arm:
 
 
 class Comparison:
-    """Runs the arms in every fold and gathers the results; what an earlier call finished is not repeated."""
+    """Runs the arms in every fold and gathers the results; what an earlier call finished is not repeated.
+
+    Args:
+        config: what all arms share.
+        out: the comparison's folder, with one for each training.
+        folds: partitions of the data.
+        seeds: how often each fold is repeated, with another seed.
+        same_start: whether all folds of a repetition have the same seed, hence the same initial model.
+        budget: how many rounds to train; None: as `config.stop` says.
+        task: replaces `[data]` and `[model]`.
+        audit: observes every training.
+    """
 
     def __init__(
         self,
@@ -189,7 +200,7 @@ class Comparison:
         return result
 
     def _try(self, each: Arm, found: list[_Fold], trial: int, rounds: int, engines: Engines, watch: Watch) -> None:
-        """Run a fold of a method; one that fails becomes a row with the reason, and gets no further folds."""
+        """Train an arm and append the result to `found`; one that fails is a row with the reason, and stops there."""
         try:
             found.append(self._play(each, trial, rounds, engines, watch))
         except DiskError:  # the others would have no room either
@@ -218,7 +229,10 @@ class Comparison:
         return int(best) + 1
 
     def _play(self, each: Arm, trial: int, rounds: int, engines: Engines, watch: Watch) -> _Fold:
-        """Train one arm; trials go through all folds with one seed, then with the next."""
+        """Train one arm, of which `rounds` rounds count.
+
+        Trials go through all folds with one seed, then with the next.
+        """
         place = self._out / self._audit.place if self._audit else self._out
         seed, fold = divmod(trial, self._folds)
         folder = place / (f"fold-{fold}-seed-{seed}" if seed else f"fold-{fold}") / each.folder
@@ -263,10 +277,10 @@ class _Fold:
     """One method's result in one fold."""
 
     fold: int
-    path: str
+    path: str  # of its folder, below that of the comparison
     summary: Mapping[str, Any]
-    rounds: Sequence[Mapping[str, Any]]
-    witnessed: Mapping[str, Any] | None = None
+    rounds: Sequence[Mapping[str, Any]]  # lines of metrics.jsonl
+    witnessed: Mapping[str, Any] | None = None  # what the audit found
 
 
 def _line(each: Arm, folds: Sequence[_Fold], failure: BaseException | None = None) -> dict[str, Any]:

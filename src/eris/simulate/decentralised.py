@@ -78,7 +78,13 @@ class ManyModels:
 
 
 class DecentralisedSimulation:
-    """One run of a method with its own exchange: give it an engine, then call `play`."""
+    """One run of a method with its own exchange: give it an engine, then call `play`.
+
+    Args:
+        states: keeps what members remember between rounds, their models included.
+        links: how fast each member sends and receives, for the virtual clock.
+        stopped: asked after every job whether to stop.
+    """
 
     def __init__(
         self,
@@ -107,7 +113,7 @@ class DecentralisedSimulation:
         return hashlib.sha256(self.replica.models.astype("<f4").tobytes()).hexdigest()
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
-        """Continue before a later round; models and states are loaded separately."""
+        """Continue before a later round, as `Script.go_to` does; models and states are loaded separately."""
         self.round, self.chain, self.reference_epoch = round, chain, reference_epoch
 
     def listen(self, listeners: Sequence[Listener], stopped: Callable[[], bool]) -> None:
@@ -204,7 +210,7 @@ class DecentralisedSimulation:
 
 
 class _Account:
-    """Counts the bytes of a round's messages, and announces in events who got what."""
+    """Counts the bytes of a round's messages, and announces through `emit` who got what."""
 
     def __init__(self, round: int, members: int, exchange: Exchange, emit: Listener) -> None:
         self._round, self._exchange, self._emit = round, exchange, emit

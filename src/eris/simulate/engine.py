@@ -58,7 +58,8 @@ class Engine(Protocol):
     def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
         """Start the jobs and yield their results in order; a result's arrays are valid until the next is fetched.
 
-        With `add_up`, values that can be added up where they are made come from `sums`, after all results.
+        `states` is what the members remember; results do not change it. With `add_up`, values that can be added up
+        where they are made come from `sums`, after all results.
         """
         ...
 

@@ -77,6 +77,6 @@ def _failed_links(rate: float, plan: RoundPlan, seed: Seed, at_home: bool) -> di
 
 
 def slow_members(faults: Faults, members: int, public: Seed) -> frozenset[int]:
-    """Return which members have slow links, the same in every round."""
+    """Return which of so many members are slow, the same in every round; `public` is the run's public seed."""
     count = int(faults.slow_members * members + 0.5)
     return frozenset(public.child("faults", "slow").subset(members, count).tolist())

@@ -36,7 +36,13 @@ class Fold(Protocol):
 
 
 def begin_fold(rule: Rule, plan: ShardPlan, shared: Coordinates | None, members: int, word: np.dtype[Any]) -> Fold:
-    """Return a fold for up to `members` contributions over a round's shards and shared support."""
+    """Return a fold for up to `members` contributions over a round's shards and shared support.
+
+    Args:
+        plan: the round's shards.
+        shared: the coordinates that all members send; None: all, or each its own.
+        word: the number type of the values; unsigned for whole numbers, which are added up whatever the rule.
+    """
     if word.kind == "u":  # whole numbers
         return RingFold(plan, shared, word)
     return MeanFold(plan, shared) if isinstance(rule, WeightedMean) else StagedFold(rule, plan, members)
@@ -126,7 +132,7 @@ class StagedFold:
 
 
 def _reached(plan: ShardPlan, support: Coordinates | None, missing: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return which of the supported coordinates lie in shards that are not missing."""
+    """Return which coordinates of `support` (None: all) lie in shards that are not `missing`."""
     table = np.ones(plan.shards, bool)
     table[list(missing)] = False
     return table[plan.owners_of(np.arange(plan.n, dtype=np.int64) if support is None else support)]

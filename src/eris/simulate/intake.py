@@ -18,7 +18,7 @@ from eris.protocol import steps
 from eris.protocol.messages import Published, Withheld
 from eris.protocol.recipe import Recipe
 from eris.protocol.round_plan import RoundPlan
-from eris.protocol.steps import noise_deviations
+from eris.protocol.steps import noise_deviations, noise_draw
 from eris.simulate.faults import Outages
 from eris.simulate.fold import Fold, begin_fold
 from eris.simulate.partial_sum import Total
@@ -30,7 +30,10 @@ __all__ = ["Intake", "jobs_of"]
 
 
 class Intake:
-    """Takes a round's contributions one by one, and returns what the aggregators publish."""
+    """Takes a round's contributions one by one, and returns what the aggregators publish.
+
+    `outages` are the round's faults, `jobs` what its members were asked to do.
+    """
 
     def __init__(self, plan: RoundPlan, composition: Composition, outages: Outages, jobs: Sequence[Job]) -> None:
         assert plan.digest  # computed and kept before the first contribution, because every manifest names it
@@ -180,7 +183,10 @@ class Intake:
 
 
 def jobs_of(plan: RoundPlan, outages: Outages, recipe: Recipe, scale: RingScale | None = None) -> list[Job]:
-    """Return a round's jobs, each with the shards that will be lost or lack the member if all values are finite."""
+    """Return a round's jobs, each with the shards that will be lost or lack the member if all values are finite.
+
+    `scale` is how the round's values are written in fixed point; None for floats.
+    """
     silent = {member: outages.unreached(member, plan.shards) for member in plan.participants}
     counts = np.full(plan.shards, len(plan.participants))
     for shards in filter(None, silent.values()):
@@ -189,7 +195,7 @@ def jobs_of(plan: RoundPlan, outages: Outages, recipe: Recipe, scale: RingScale 
     if nowhere or any(silent.values()):
         silent = {member: tuple(sorted({*shards, *nowhere})) for member, shards in silent.items()}
     limit, weights, among = 0.0 if scale is None else scale.limit, plan.weights, len(plan.roster)
-    noise = noise_deviations(recipe, plan, scale)
+    noise, draw = noise_deviations(recipe, plan, scale), noise_draw(recipe, plan)
     return [
         Job(
             plan.round,
@@ -199,6 +205,7 @@ def jobs_of(plan: RoundPlan, outages: Outages, recipe: Recipe, scale: RingScale 
             weight=float(weights[member]),
             among=among,
             noise=noise.get(member, 0.0),
+            draw=draw,
         )
         for member, missing in silent.items()
     ]

@@ -28,7 +28,7 @@ _ALIGNED = 64
 class JobMemoryPlan:
     """How large the places are; both sides compute the same offsets from it."""
 
-    slots: int
+    slots: int  # jobs that have a place at once
     n_trainable: int
     n_buffer: int
     support: int  # coordinates a slot has room for; 0 where all members share the support
@@ -37,7 +37,7 @@ class JobMemoryPlan:
 
     @classmethod
     def of(cls, recipe: Recipe, slots: int, memory_size: int) -> JobMemoryPlan:
-        """Plan the places for a recipe."""
+        """Plan the places for a recipe; `memory_size` is how many values a task remembers of a member at most."""
         n = recipe.spec.n_trainable
         private = sum(part.size for part in recipe.chain.private_state(n).values())
         public = tuple((name, part.size) for name, part in recipe.chain.public_state(n).items())
@@ -75,8 +75,8 @@ class Slot:
 
     values: Vector
     buffers: Vector
-    support: Coordinates
-    state: Vector
+    support: Coordinates  # of the values, if members differ in it
+    state: Vector  # the member's, before and after
 
 
 class JobMemory:

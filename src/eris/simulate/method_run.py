@@ -37,7 +37,14 @@ _KEPT = "kept/"  # prefix of the names of listeners' state in a checkpoint
 
 
 class MethodRun:
-    """Drives a simulation and writes its folder; its checkpoints hold the state of listeners that are `Keeper`s."""
+    """Drives a simulation and writes its folder; its checkpoints hold the state of listeners that are `Keeper`s.
+
+    Args:
+        engine: trains; whoever opened it closes it.
+        stopped: asked after every job whether to stop.
+        replay: plans and verdicts to repeat, instead of a live coordinator's.
+        checkpoint_seconds: how much work a killed run may lose, unless checkpoints are slow.
+    """
 
     def __init__(
         self,
@@ -153,7 +160,7 @@ class MethodRun:
         kept = {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
         if not kept:
             raise CheckpointError(
-                "a listener that must see every round was not there from the first",
+                "a listener that must see every round missed the first ones",
                 fix="resume with the same listeners, or start a new run",
                 path=self.folder.path,
             )

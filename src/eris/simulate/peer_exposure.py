@@ -18,7 +18,7 @@ __all__ = ["PeerExposure", "view_among"]
 
 
 def view_among(sent: Sent, observers: Collection[int], n: int) -> View:
-    """Return what some members together received of one message: all of it, or nothing."""
+    """Return what some members together received of one message: all of it, or nothing; models have `n` values."""
     reached = not set(sent.reached).isdisjoint(observers)
     everything = np.arange(n, dtype=np.int64) if sent.support is None else sent.support
     coordinates, values = (everything, sent.values) if reached else (everything[:0], sent.values[:0])

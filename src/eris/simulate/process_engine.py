@@ -111,7 +111,7 @@ class ProcessEngine:
             np.copyto(value, replica.public[name])
 
     def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
-        """Start keeping every worker busy; yield results in the order of the jobs."""
+        """Start keeping every worker busy; yield results in the order of the jobs (see `Engine`)."""
         cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.item)
         waiting, free = deque(cohorts), list(range(self._open_memory().plan.slots))
         self._add_up = add_up
@@ -170,7 +170,10 @@ class ProcessEngine:
         return self._memory
 
     def _give(self, waiting: Cohorts, free: list[int], states: States | None) -> None:
-        """Hand out work: evaluations to idle workers, then jobs; each worker has at most one request waiting."""
+        """Hand out work: evaluations to idle workers, then jobs; each worker has at most one request waiting.
+
+        What is handed out is taken from the `waiting` cohorts, and its slots from the `free` ones.
+        """
         while self._evaluations and (worker := self._least_busy(below=1)):
             evaluation = self._evaluations.popleft()
             worker.ask({"do": "evaluate", "model": evaluation.model}, evaluation)
@@ -187,12 +190,13 @@ class ProcessEngine:
             worker.ask(request, _Training(group))
 
     def _described(self, job: Job, slot: int, state: Vector | None) -> Message:
-        """Put the member's state into the slot and return the request for a worker."""
+        """Put the member's `state` (None: it has none yet) into the slot and return the request for a worker."""
         if state is not None:
             self._open_memory().slots[slot].state[: state.size] = state
         return {
             "round": job.round, "member": job.member, "missing": job.missing, "reset": job.reset,
             "limit": job.limit, "weight": job.weight, "among": job.among, "noise": job.noise,
+            "draw": job.draw,
             "slot": slot, "state": 0 if state is None else state.size,
         }  # fmt: skip
 
@@ -237,10 +241,10 @@ class _Evaluation:
 
 @dataclass
 class _Sum:
-    slot: int
+    slot: int  # where the worker puts it
     there: bool = False  # whether anything was added up
-    size: int = 0
-    buffers: list[int] | None = None
+    size: int = 0  # values of the sum
+    buffers: list[int] | None = None  # None until the worker has answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,14 @@ class Lacking(list[int]):
 
 
 class RayActor:
-    """Answers the engine's requests, one at a time."""
+    """Answers the engine's requests, one at a time.
+
+    Args:
+        factory: the function that builds the task, as package.module:function.
+        arguments: what it is called with.
+        path: where the engine's process finds modules.
+        budget: bytes of states to hold.
+    """
 
     def __init__(self, factory: str, arguments: dict[str, Any], path: list[str], budget: int = _BUDGET) -> None:
         sys.path.extend(entry for entry in path if entry not in sys.path)
@@ -80,8 +87,8 @@ class RayActor:
             cohort: the jobs.
             model: the model they start from.
             public: the public state.
-            states: one for each job; None if this actor has it, from a job it did before.
-            stamps: the numbers of those states.
+            states: one for each job; None if there is none yet, or this actor has it from a job it did before.
+            stamps: the numbers of those states; 0: none yet.
             add_up: keep the values and return them later as one sum.
         """
         assert self._composition is not None

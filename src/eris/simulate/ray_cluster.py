@@ -38,7 +38,10 @@ def imported_ray() -> Any:
 
 
 def connected(ray: Any, address: str, workers: int, folder: str) -> None:
-    """Join the cluster at `address`, or start one here; `folder` is sent to every node that works for this run."""
+    """Join the cluster at `address`; if empty, start one here, with `workers` processors (0: all).
+
+    `ray` is the library; `folder`, if any, is sent to every node that works for this run.
+    """
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     if folder:
         if not Path(folder).is_dir():
@@ -53,7 +56,10 @@ def connected(ray: Any, address: str, workers: int, folder: str) -> None:
 
 
 def workers_of(ray: Any, workers: int, gpus: float) -> int:
-    """Return how many workers to start: as many as asked for or, if 0, as many as the cluster has room for."""
+    """Return how many workers to start: as many as asked for or, if 0, as many as the cluster has room for.
+
+    Each takes a processor and `gpus` of a GPU.
+    """
     there = ray.available_resources()
     room, of = int(there.get("CPU", 0)), "processors"
     if gpus and int(there.get("GPU", 0) / gpus + 1e-9) < room:
@@ -87,7 +93,7 @@ def _try(address: str) -> None:
 
 
 def _explained(said: str, address: str, otherwise: str) -> ConfigError:
-    """Return an error that explains Ray's output, or one that says `otherwise`."""
+    """Return an error that explains what Ray `said`, or one that says `otherwise`."""
     if "uthentication token" in said:
         return _refused(
             f"the cluster at {address} does not accept this machine's token",
@@ -112,7 +118,7 @@ def _require_somebody(address: str) -> None:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or "no answer"
         raise _refused(
-            f"nobody listens at {address}: {why}",
+            f"nothing listens at {address}: {why}",
             "start Ray there with `ray start --head`, open the port, or leave network.ray out for a local Ray",
         ) from None
 

@@ -50,13 +50,21 @@ class _Hand:
     """One actor, as the engine sees it."""
 
     actor: Any
-    node: str = ""
+    node: str = ""  # Ray's id of the machine it is on
     doing: dict[Any, Cohort] = field(default_factory=dict)  # by what was promised
     in_sum: list[Cohort] = field(default_factory=list)  # of this round, whose values it has and nobody else
 
 
 class RayEngine:
-    """Does jobs in Ray actors; `address` names a cluster; if empty, one is started on this machine."""
+    """Does jobs in Ray actors.
+
+    Args:
+        source: where actors get the task from.
+        workers: how many actors; 0: as many as the cluster has room for.
+        address: of a cluster; if empty, one is started on this machine.
+        gpus: share of a GPU that each actor takes.
+        folder: sent to every node, with modules that only this machine has.
+    """
 
     def __init__(
         self, source: TaskSource, workers: int, address: str = "", *, gpus: float = 0.0, folder: str = ""
@@ -122,7 +130,7 @@ class RayEngine:
         self._model, self._public = self._ray.put(replica.model), self._ray.put(replica.public)
 
     def train(self, jobs: Sequence[Job], states: States, *, add_up: bool = False) -> Iterator[Work]:
-        """Start keeping every actor busy; yield results in the order of the jobs."""
+        """Start keeping every actor busy; yield results in the order of the jobs (see `Engine`)."""
         cohorts = in_cohorts(jobs, self._cohort, self.facts.samples.item)
         self._round = current = _Round(cohorts, states, add_up=add_up)
         self._release(current)
@@ -211,7 +219,7 @@ class RayEngine:
                     self._ask(hand, waiting.popleft(), current)
 
     def _ask(self, hand: _Hand, cohort: Cohort, current: _Round, *, send: bool = False) -> None:
-        """Give a cohort to an actor, with the states that it does not have."""
+        """Give a cohort to an actor, with the states that it does not have, or with all of them (`send`)."""
         states, stamps = list[Vector | None](), list[int]()
         for job in cohort:
             stamp = current.states.stamp(job.member)
@@ -297,7 +305,7 @@ class RayEngine:
         self._hands.remove(hand)
         self._ray.kill(hand.actor)  # should it only have been out of reach
         lost, hand.doing, again = list(hand.doing.values()), {}, hand.in_sum
-        _LOG.warning("a Ray actor is gone; %d jobs start again", sum(map(len, (*lost, *again))))
+        _LOG.warning("a Ray actor has died; %d jobs start again", sum(map(len, (*lost, *again))))
         if lost:
             self._deaths[lost[0]] += 1
             if self._deaths[lost[0]] >= _MOST_DEATHS:
@@ -310,7 +318,7 @@ class RayEngine:
                 )
         if not self._hands:
             raise RunStopped(
-                "all Ray actors are gone",
+                "all Ray actors have died",
                 fix="check the cluster with `ray status`; `eris run --resume` continues from the last checkpoint",
             )
         for place, home in enumerate(self._homes):

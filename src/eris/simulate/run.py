@@ -106,7 +106,14 @@ def resume(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     workers: int | None = None,
 ) -> RunResult:
-    """Resume a run that was stopped or killed; it ends as if nothing had happened. Arguments as for `run`."""
+    """Resume a run that was stopped or killed; it ends as if nothing had happened.
+
+    Arguments that are not named here are as for `run`.
+
+    Args:
+        out: the run's folder.
+        workers: replaces the number in the run's configuration.
+    """
     config = config_of(out)
     if workers is not None:
         config = config.model_copy(update={"workers": workers})
@@ -137,7 +144,10 @@ def config_of(out: Path) -> Config:
 def _composed(
     config: Config, task: Task | TaskSource | None, rounds: Rounds | None
 ) -> Iterator[tuple[list[Composition], Engines]]:
-    """Start an engine and compose every method before the first one runs: the last may start hours later."""
+    """Start an engine and compose every method before the first one runs: the last may start hours later.
+
+    `rounds`, if any, are to be replayed: they must fit every method.
+    """
     check(config, task=task)
     with Engines(task) as engines:
         facts = engines.for_config(with_defaults(config, config.methods[0])).facts  # the same for all methods
@@ -151,7 +161,10 @@ def _composed(
 def _run_all(
     compositions: list[Composition], out: Path, engines: Engines, options: dict[str, Any], *, resuming: bool
 ) -> RunResult:
-    """Run one method after another; one that fails is a row among the others, or raises if it is the only one."""
+    """Run one method after another; one that fails is a row among the others, and raises only if all fail.
+
+    `options` are passed on to `MethodRun`; with `resuming`, each continues from its last checkpoint.
+    """
     summaries: list[dict[str, Any]] = []
     failures: list[ErisError | MemoryError] = []
     for composition in compositions:
@@ -254,7 +267,7 @@ def _require_noise(config: Config, task: Task | TaskSource) -> None:
     noise = on_steps(config, samples)
     if noise is not None and getattr(task, "sample_noise", 0.0) < noise.multiplier * (1 - 1e-9):
         raise ConfigError(
-            "your own task takes its local steps itself: DP-SGD cannot be put into it",
+            "your own task takes its local steps itself: DP-SGD cannot be added to it",
             fix="use privacy.unit = 'member', or name model and data",
             key="privacy.unit",
         )

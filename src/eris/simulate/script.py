@@ -50,7 +50,7 @@ class Script(Protocol):
         ...
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
-        """Continue before a later round, after a resume."""
+        """Continue before a later round, after a resume; `chain` is the digest of the verdict before it."""
         ...
 
 

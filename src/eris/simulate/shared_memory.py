@@ -28,13 +28,13 @@ _MEMORY_FILES = Path("/dev/shm")  # noqa: S108 - a place for shared memory, not 
 class SharedBytes:
     """A stretch of bytes that several processes see."""
 
-    path: Path
+    path: Path  # gone once it is unlinked
     size: int
     _map: mmap.mmap
 
     @classmethod
     def create(cls, size: int) -> SharedBytes:
-        """Make a stretch of zeros; other processes `open` its path until it is `unlinked`."""
+        """Make a stretch of zeros; other processes can `open` its path until `unlink` is called."""
         size = max(size, 1)
         descriptor, name = tempfile.mkstemp(prefix="eris-", dir=_roomy(size))
         try:

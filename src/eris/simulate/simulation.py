@@ -50,7 +50,14 @@ class StoppedByHand(RunStopped):
 
 
 class Simulation:
-    """One run of one method: give it an engine, then call `play`."""
+    """One run of one method: give it an engine, then call `play`.
+
+    Args:
+        script: where plans, faults and verdicts come from.
+        states: keeps what members remember between rounds.
+        links: how fast each peer sends and receives, for the virtual clock.
+        stopped: asked after every job whether to stop.
+    """
 
     def __init__(
         self,
@@ -114,7 +121,7 @@ class Simulation:
         return hashlib.sha256(self.replica.chosen.astype("<f4").tobytes()).hexdigest()
 
     def go_to(self, round: int, chain: str, reference_epoch: int) -> None:
-        """Continue before a later round; replica and states are loaded separately."""
+        """Continue before a later round, as `Script.go_to` does; replica and states are loaded separately."""
         self.round, self.chain, self.reference_epoch = round, chain, reference_epoch
         self._script.go_to(round, chain, reference_epoch)
 
@@ -220,8 +227,8 @@ class _Round:
     """A round whose work has been handed out."""
 
     intake: Intake
-    works: Iterator[Work]
-    seconds: dict[str, float]
+    works: Iterator[Work]  # results, as they come
+    seconds: dict[str, float]  # by stage, so far
     add_up: bool  # workers keep the values, and tell their sums
 
 
@@ -231,7 +238,7 @@ class _Played:
 
     round: _Round
     published: dict[int, Published]  # by shard
-    withheld: dict[int, Withheld]
+    withheld: dict[int, Withheld]  # by shard
     verdict: Verdict
     scale: RingScale | None  # how its values were written
 
@@ -242,12 +249,12 @@ class _Ended:
 
     round: int
     traffic: RoundTraffic
-    seconds: dict[str, float]
-    loss: float
-    lost: int
-    not_finite: int
+    seconds: dict[str, float]  # by stage
+    loss: float  # of the members' training
+    lost: int  # shards
+    not_finite: int  # members whose values were refused as not finite
     metrics: dict[str, float]  # of the members' training, besides the loss
-    limited: int
+    limited: int  # values that lay outside the limit of fixed point
     pending: Pending | None = field(default=None, repr=False)
 
 

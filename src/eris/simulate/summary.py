@@ -40,12 +40,12 @@ def summarise(
     Args:
         composition: the method as it ran.
         rounds: the lines of metrics.jsonl.
-        digest: of the final model.
+        digest: of the model that is the result.
         seconds: how long the run took.
         exposure: the ledger's summary.
         peak_memory: bytes, of all processes together.
         versions: of what matters for reproducing the run.
-        choice: the model that members scored best, if the run keeps it.
+        choice: what the members' figures decided, where they share any.
         verdicts: the lines of verdicts.jsonl, for the sums that noise was in.
     """
     config, best = composition.config, _best(rounds)
@@ -124,7 +124,7 @@ def _what_went_wrong(composition: Composition, rounds: Sequence[Mapping[str, Any
 
 
 def _why_lost(config: Config, broken: bool, helps: str) -> str:
-    """Return the most likely cause of a round without a result, and what helps."""
+    """Return the most likely cause of a round without a result, and what helps (`helps`, if values were `broken`)."""
     if broken:
         return f"updates were not finite; {helps}"
     if config.network.deadline:
@@ -135,7 +135,10 @@ def _why_lost(config: Config, broken: bool, helps: str) -> str:
 
 
 def _privacy(composition: Composition, rounds: int, verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return what the noise would be worth if it were secret, for a member that took part in every round."""
+    """Return what the noise would be worth if it were secret, for a member that took part in every round.
+
+    `verdicts` say which sums were published, where noise is added to these.
+    """
     noise = composition.noise
     if noise is None:
         return None

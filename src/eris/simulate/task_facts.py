@@ -26,7 +26,7 @@ class TaskFacts:
     """The model's spec, the members' samples and how much an optimizer remembers."""
 
     spec: ModelSpec
-    samples: NDArray[np.int64]
+    samples: NDArray[np.int64]  # of each member
     memory_size: int  # values, of the member that remembers most
 
     def compose(self, config: Config) -> Composition:

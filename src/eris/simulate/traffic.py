@@ -49,8 +49,8 @@ class RoundBytes:
     """
 
     plan: RoundPlan
-    server: bool
-    members: int
+    server: bool  # whether a server aggregates, and not members
+    members: int  # of the run
     figures: int = 0  # bytes of what members scored, in contributions to shard 0
 
     def __post_init__(self) -> None:
@@ -70,7 +70,10 @@ class RoundBytes:
         self._pads_up, self._pads_down = np.zeros((2, self._peers), np.int64)  # of masked shards
 
     def sent(self, member: int, messages: Bytes, unreached: tuple[int, ...]) -> tuple[int, ...]:
-        """Count a member's messages, as long as they are on the wire, and return what it sent for each shard."""
+        """Count a member's messages, and return how many bytes it sent for each shard.
+
+        `messages` are their sizes on the wire, shard by shard; those to `unreached` shards, or to itself, do not count.
+        """
         place = self._places[member]
         sizes = messages * (self._owners != place)
         if unreached:
@@ -158,10 +161,10 @@ def _sizes(support: Coordinates | None, plan: ShardPlan, bits: int, scales: int,
 
 
 def expected_upload(recipe: Recipe, plan: RoundPlan, seed: int) -> int:
-    """Return how long one member's messages to all shards will be, before it has trained: do they come in time?
+    """Return how many bytes one member's messages to all shards will have, to know if they come in time.
 
-    A vector of ones is compressed to find out. That is exact for every compressor whose size does not depend on the
-    values, and close for the others.
+    The member has not trained yet, so a vector of ones is compressed. That is exact for every compressor whose size
+    does not depend on the values, and close for the others. `seed` is the run's.
     """
     layout, member = recipe.layout(plan.round), plan.participants[0]
     context = send_context(recipe, plan.round, member, private_root(seed, member).child("round", plan.round))

@@ -57,6 +57,7 @@ class Job:
     weight: float = 1.0  # w_k, which a member needs itself in fixed point
     among: int = 1  # members on the roster
     noise: float = 0.0  # deviation of what it adds there, in grid steps
+    draw: int = 0  # of that noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +65,19 @@ class Work:
     """The result of a job."""
 
     job: Job
-    values: NDArray[Any] = field(
-        repr=False
-    )  # on `support`, as the receiver decodes them; or the ring values it adds up
+    values: NDArray[Any] = field(repr=False)  # on `support`, as they are decoded; or the ring values to add up
     support: Coordinates | None = field(repr=False)  # only where members' supports differ
     buffers: Vector = field(repr=False)
     state: Vector = field(repr=False)  # the member's state after the round
     samples: int
-    steps: float
+    steps: float  # local steps taken
     loss: float
     payload: tuple[int, ...] | None  # bytes of the values for each shard, only where members differ in them
     not_finite: tuple[int, ...]  # shards whose aggregator refuses the values
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)  # what the task says of its training besides
     limited: int = 0  # values that lay outside the limit of fixed point
-    figures: tuple[int, ...] = ()  # what the member scored before the round, as words of the ring
+    figures: tuple[int, ...] = ()  # what the member scored before the round, as signed integers
     added: bool = False  # its values are in the sum of whoever did the job, not here
 
 
@@ -153,7 +152,9 @@ def do_jobs(
 
 
 def in_cohorts(jobs: Sequence[Job], size: int, samples: Callable[[int], int]) -> list[tuple[Job, ...]]:
-    """Cut jobs into cohorts of neighbours with equally many samples; workers change neither the cut nor the bits.
+    """Cut jobs into cohorts of up to `size` neighbours with equally many samples.
+
+    How many workers there are changes neither the cut nor the bits. `samples` returns the number of a member.
 
     >>> jobs = [Job(0, member) for member in range(7)]
     >>> [len(cohort) for cohort in in_cohorts(jobs, 4, [5, 5, 5, 5, 5, 8, 8].__getitem__)]
@@ -190,7 +191,7 @@ def _at_hand(job: Job, layout: StateLayout, seed: int, state: Vector | None) -> 
 def _trained(
     hands: Sequence[_AtHand], task: Task, recipe: Recipe, model: Vector, public: State
 ) -> list[tuple[LocalResult, float]]:
-    """Train the members of one cohort, all in one call if they are several; return how long each took."""
+    """Train the members of one cohort, all in one call if they are several; return results, and how long each took."""
     began, first = time.perf_counter(), hands[0].job
     starts = [steps.starting_model(recipe, model, at_hand.private) for at_hand in hands]
     seeds = [training_seed(at_hand.own) for at_hand in hands]
@@ -209,7 +210,7 @@ def _trained(
 
 
 def _scored(at_hand: _AtHand, task: Task, recipe: Recipe, model: Vector) -> tuple[int, ...]:
-    """Let a member score the model at the start of the round, if members share figures."""
+    """Let a member score the `model` at the start of the round, if members share figures; empty if not."""
     job = at_hand.job
     if recipe.figures is None or not recipe.figure_words(job.round):
         return ()
@@ -219,7 +220,10 @@ def _scored(at_hand: _AtHand, task: Task, recipe: Recipe, model: Vector) -> tupl
 
 
 def _contributed(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalResult, seconds: float) -> Work:
-    """Let a member contribute its update, and settle its state as if the guess were the verdict."""
+    """Let a member contribute its update, and settle its state as if the guess were the verdict.
+
+    `result` is its training, which took `seconds`.
+    """
     began = time.perf_counter()
     job, private = at_hand.job, at_hand.private
     _keep(at_hand.kept, at_hand.memory)
@@ -228,7 +232,7 @@ def _contributed(at_hand: _AtHand, recipe: Recipe, public: State, result: LocalR
     if job.limit:
         try:
             outgoing, _, limited = steps.in_fixed_point(
-                recipe, outgoing, buffers, code_of(job), noise=job.noise, own=at_hand.own
+                recipe, outgoing, buffers, code_of(job), noise=job.noise, draw=job.draw, own=at_hand.own
             )
         except Refused as refusal:  # a real member would send nothing, and say why
             _LOG.warning("round %d: member %d sends nothing: %s", job.round, job.member, refusal)
@@ -261,7 +265,19 @@ def code_of(job: Job) -> Ring32:
 def _begin_epoch(at_hand: _AtHand, recipe: Recipe, public: State) -> Work:
     recipe.chain.new_epoch(at_hand.private, public)
     nothing = np.empty(0, np.float32)
-    return Work(at_hand.job, nothing, None, nothing, at_hand.state, 0, 1.0, math.nan, None, (), 0.0)
+    return Work(
+        job=at_hand.job,
+        values=nothing,
+        support=None,
+        buffers=nothing,
+        state=at_hand.state,
+        samples=0,
+        steps=1.0,
+        loss=math.nan,
+        payload=None,
+        not_finite=(),
+        seconds=0.0,
+    )
 
 
 def _keep(kept: Memory, memory: Mapping[str, Vector]) -> None:
@@ -272,7 +288,7 @@ def _keep(kept: Memory, memory: Mapping[str, Vector]) -> None:
 
 
 def _refused(packed: Packed, values: NDArray[Any], buffers: Vector, count: float, shards: Layout) -> tuple[int, ...]:
-    """Return the shards whose aggregator would refuse the contribution, without cutting it."""
+    """Return the `shards` whose aggregator would refuse the contribution, without cutting it; it took `count` steps."""
     if not steps.counts_as_steps(count):
         return tuple(range(shards.shards))
     if values.dtype == np.uint32 or (all_finite(values) and (not buffers.size or all_finite(buffers))):

@@ -115,12 +115,15 @@ class Worker:
 
 
 def _job(request: Message) -> Job:
-    missing, rest = tuple(request["missing"]), ("reset", "limit", "weight", "among", "noise")
+    missing, rest = tuple(request["missing"]), ("reset", "limit", "weight", "among", "noise", "draw")
     return Job(request["round"], request["member"], missing, *(request[name] for name in rest))
 
 
 def _put_down(work: Work, slot: Slot, state: int) -> Message:
-    """Write a work's vectors into its slot and return the rest; a state that came in the slot was changed there."""
+    """Write a work's vectors into its slot and return the rest.
+
+    A state that came in the slot was changed there; `state` is its size, 0 if none came.
+    """
     slot.values[: work.values.size].view(work.values.dtype)[:] = work.values
     slot.buffers[: work.buffers.size] = work.buffers
     if not state:

@@ -57,6 +57,8 @@ class BufferPool:
 
         Give `most` if another peer chooses the size, up to that: few sizes are then used, so that a peer that tries
         them all cannot fill the pool.
+
+        With `on_disk` it is in a file, however short.
         """
         room = None if most is None else _coarse(size, most)
         if size and (on_disk or self.maps(size)):

@@ -12,7 +12,10 @@ __all__ = ["Bytes", "Room"]
 
 
 class Room:
-    """Hands out arrays of bytes, in memory up to a budget and then in files, and counts both."""
+    """Hands out arrays of bytes, in memory up to a budget and then in files, and counts both.
+
+    The `budget` is in bytes. Files are in `folder`, if one is given, and otherwise wherever `pool` has them.
+    """
 
     def __init__(self, budget: int, folder: Path | None = None, *, pool: BufferPool | None = None) -> None:
         if budget < 0:

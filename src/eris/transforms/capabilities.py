@@ -65,7 +65,10 @@ class Settles(Protocol):
     """A transform whose private state advances with what was sent."""
 
     def settle(self, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
-        """Advance the member's state after the verdict; `sent` came out of `outgoing`."""
+        """Advance the member's state after the verdict; `sent` came out of `outgoing`.
+
+        `private` is changed in place, on the `accepted` coordinates only.
+        """
         ...
 
 
@@ -77,7 +80,10 @@ class SettlesUpdate(Protocol):
     """
 
     def settle_update(self, update: Vector, sent: Vector | Packed, private: State, accepted: Accepted) -> None:
-        """Advance the member's state after the verdict; `update` went into `outgoing`, `sent` came out."""
+        """Advance the member's state after the verdict; `update` went into `outgoing`, `sent` came out.
+
+        `private` is changed in place, on the `accepted` coordinates only.
+        """
         ...
 
 

@@ -148,7 +148,10 @@ class Chain:
         return Outgoing((*stages, value), value)
 
     def outgoing_blocks(self, blocks: Blocks, n: int, private: State, public: State, context: SendContext) -> Outgoing:
-        """Run the way out for an update of n values that comes in blocks, where that is possible."""
+        """Run the way out for an update of n values that comes in blocks, where that is possible.
+
+        The other arguments are those of `outgoing`.
+        """
         only = self.transforms[0]
         assert isinstance(only, PacksBlocks)
         packed = only.outgoing_blocks(blocks, n, self._with_states(0, private, public, context))
@@ -160,7 +163,10 @@ class Chain:
         return bool(self._settling or self._settling_updates)
 
     def settle(self, outgoing: Outgoing, private: State, accepted: Accepted) -> None:
-        """Advance a member's private state, on the verdict only."""
+        """Advance a member's private state, on the verdict only.
+
+        `outgoing` is what `outgoing` returned; `accepted` says which coordinates the verdict committed with it.
+        """
         for number, settling in self._settling.items():
             settling.settle(outgoing.stages[number + 1], _of(number, private), accepted)
         for number, remembering in self._settling_updates.items():
@@ -169,7 +175,10 @@ class Chain:
             remembering.settle_update(update, sent, _of(number, private), accepted)
 
     def incoming(self, mean: MeanStretch, public: State, *, out: Vector | None = None) -> Vector:
-        """Return the direction u; the way back runs through the chain in reverse."""
+        """Return the direction u; the way back runs through the chain in reverse.
+
+        `public` is everybody's state; `out` may be given to write the direction into.
+        """
         direction = np.multiply(mean.values, mean.c, out=out)
         for number, transform in reversed(list(enumerate(self.transforms))):
             known = mean.with_state(_of(number, public)) if number in self._keeping_public else mean

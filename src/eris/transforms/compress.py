@@ -68,6 +68,12 @@ class Compressor(Protocol):
         """Return the coordinates of this shard that a message carries, as the receiver redraws them.
 
         None: all of them. Compressors whose support depends on the data (it travels with the message) raise Refused.
+
+        Args:
+            shard: its number.
+            plan: the round's shard plan.
+            public: the round's public seed, from which shared masks are drawn.
+            mask_key: the secret of a member and an aggregator in the message; empty where masks are shared.
         """
         ...
 

@@ -57,7 +57,7 @@ class BFloat16:
 
 @dataclass(frozen=True)
 class _Sixteen(DenseCompressor):
-    """What both have in common."""
+    """Base class of float16 and bfloat16."""
 
     unbiased = False
     contractive = True

@@ -87,7 +87,7 @@ class Levels:
 
     def _check(self, symbols: NDArray[Any], scales: Vector) -> None:
         if scales.size != self.scale_count:
-            raise Refused(Reason.MALFORMED, f"{scales.size} units came, but {self.name} has {self.scale_count}")
+            raise Refused(Reason.MALFORMED, f"received {scales.size} units, but {self.name} has {self.scale_count}")
         if not ((scales >= 0) & (scales.astype(np.float64) * self.levels <= _LARGEST)).all():
             raise Refused(Reason.MALFORMED, f"a unit of {self.name} is negative or too large")
         if symbols.size and int(symbols.max()) > 2 * self.levels:

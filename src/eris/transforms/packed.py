@@ -28,7 +28,7 @@ NO_SCALES: Vector = np.empty(0, np.float32)
 
 
 class Code(Protocol):
-    """How one value is written: a symbol of so many bits, decoded with a few scales that travel beside it."""
+    """How one value is written: a symbol with a fixed number of bits, decoded with a few scales sent beside it."""
 
     @property
     def name(self) -> str:

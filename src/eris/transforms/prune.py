@@ -73,7 +73,7 @@ class MagnitudePrune:
         """Return None if zeros travel; otherwise refuse: only the message says which coordinates it has."""
         del plan, public, mask_key
         if self.explicit:
-            raise Refused(Reason.MALFORMED, f"a message of {self!r} came without its coordinates", shard=shard)
+            raise Refused(Reason.MALFORMED, f"a message of {self!r} has no coordinates", shard=shard)
         return None
 
     def compress(self, vector: Vector, context: SendContext) -> Packed:

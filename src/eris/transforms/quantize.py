@@ -34,7 +34,7 @@ _COIN = 2.0**32
 
 
 def coins(seed: Seed, first: int, count: int) -> NDArray[np.uint32]:
-    """Return numbers `first` … of a stream of 32 random bits each, so that any stretch can be drawn by itself."""
+    """Return `count` numbers of 32 random bits each, from number `first` of their stream: any stretch can be drawn."""
     words = seed.words((first + count + 1) // 2 - first // 2, start=first // 2)
     return words.astype("<u8", copy=False).view("<u4")[first % 2 :][:count]
 
@@ -93,7 +93,10 @@ class Quantizer(DenseCompressor):
         return max_norm(values)
 
     def rounded(self, multiples: NDArray[np.float64], block: slice, seed: Seed | None) -> NDArray[Any]:
-        """Round to whole numbers; unbiased quantisers toss the coins that belong to these coordinates."""
+        """Round to whole numbers; unbiased quantisers toss the coins that belong to these coordinates.
+
+        `multiples` are the values of a `block` of the vector, in units of the quantiser.
+        """
         assert seed is not None
         tossed = coins(seed, block.start, multiples.size)
         below = np.floor(multiples)

@@ -153,7 +153,10 @@ class Shift(Transform):
 
 
 def advance(reference: Vector, sent: Packed, step: np.float32, accepted: Accepted) -> None:
-    """Do s_k ← s_k + γ v_k in place, on accepted coordinates only; the cost grows with the support, not the vector."""
+    """Do s_k ← s_k + γ v_k in place, on accepted coordinates only; the cost grows with the support, not the vector.
+
+    `reference` is s_k, `sent` v_k and `step` γ.
+    """
     values, chosen = step * sent.values(), accepted.selects(sent.support)
     if sent.support is None:
         np.add(reference, values, out=reference, where=True if chosen is None else chosen)
@@ -193,5 +196,12 @@ def shift(
     shared_reference: bool = False,
     schedule: GammaSchedule | None = None,
 ) -> Shift:
-    """Shift by a reference, then compress with `compressor` (DSC); `schedule` gives γ_t/γ for a round."""
+    """Shift by a reference, then compress (DSC).
+
+    Args:
+        compressor: of the difference.
+        gamma: γ, the step of the reference, as a number or a rule's name.
+        shared_reference: one reference for all members instead of one for each.
+        schedule: gives γ_t/γ for a round.
+    """
     return Shift(compressor, gamma=gamma, shared_reference=shared_reference, schedule=schedule)

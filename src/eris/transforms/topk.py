@@ -67,7 +67,7 @@ class TopK:
         """Refuse unless everything is kept: only the message says which coordinates it has."""
         del public, mask_key
         if share_of(self.p, plan.n) < plan.n:
-            raise Refused(Reason.MALFORMED, f"a message of {self!r} came without its coordinates", shard=shard)
+            raise Refused(Reason.MALFORMED, f"a message of {self!r} has no coordinates", shard=shard)
 
     def compress(self, vector: Vector, context: SendContext) -> Packed:
         """Keep the largest values and say which they are."""

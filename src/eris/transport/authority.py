@@ -71,7 +71,7 @@ class Authority:
 
     @classmethod
     def create(cls, folder: Path | str, federation: str, *, days: int = AUTHORITY_DAYS) -> Authority:
-        """Make a CA for a federation; an existing one is never overwritten."""
+        """Make a CA for a federation, valid for so many days; an existing one is never overwritten."""
         folder = Path(folder)
         check_name(federation, what="federation")
         if (folder / _AUTHORITY_KEY).exists() or (folder / ROOT).exists():
@@ -100,8 +100,12 @@ class Authority:
     def issue(self, name: str, *, hosts: Sequence[str] = (), days: int = PEER_DAYS, replace: bool = False) -> Path:
         """Make a folder with key and certificate for a peer, and return it.
 
-        An existing key is kept, so that the fingerprint survives a renewal. `replace` makes a fresh one and withdraws
-        the certificates of the old; after a revocation the key is always fresh.
+        An existing key is kept, so that the fingerprint survives a renewal; after a revocation the key is always fresh.
+
+        Args:
+            hosts: host names or addresses to list in the certificate besides the identity.
+            days: how long the certificate is valid, but never longer than the CA.
+            replace: make a fresh key, and withdraw the certificates of the old one.
         """
         folder = self._peer_folder(name)
         key = (None if replace else self._renewable_key(name, folder)) or new_key()
@@ -112,7 +116,14 @@ class Authority:
     def sign(
         self, request: Path | str, *, hosts: Sequence[str] = (), days: int = PEER_DAYS, replace: bool = False
     ) -> Path:
-        """Certify the key of a request; return the folder whose files the peer must add to its own."""
+        """Certify the key of a request; return the folder whose files the peer must add to its own.
+
+        Args:
+            request: the file that `eris certs request` wrote.
+            hosts: as for `issue`.
+            days: as for `issue`.
+            replace: withdraw the name's certificates with other keys, instead of refusing the request.
+        """
         name, public_key = requested_name(_read_request(Path(request)), where=request)
         folder = self._peer_folder(name)
         if key_fingerprint(public_key) in self._withdrawn_keys(name):

@@ -60,10 +60,15 @@ class Board:
         return self.read(self.identity, sequence, seconds=seconds)[1]
 
     def read(self, known: str, after: int, *, seconds: float) -> tuple[str, list[Posted]]:
-        """Return this board's identity, and what came after the last bulletin read on the board `known`.
+        """Return this board's identity, and the bulletins that a reader has not read yet.
 
         A reader of another board is told at once that this is a new one, from its beginning: it must join again. A
         reader of none waits for the first bulletin like everybody else.
+
+        Args:
+            known: identity of the board that was last read; empty: none.
+            after: sequence number of the last bulletin read there.
+            seconds: how long to wait for a bulletin.
         """
         deadline = time.monotonic() + seconds
         with self._changed:

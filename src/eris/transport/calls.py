@@ -95,7 +95,7 @@ class PlaceClaim:
 
     federation: Digest  # of the file that all peers share
     name: Name
-    address: Address | None
+    address: Address | None  # None: it opens no port
     relays: Relays
     counter: Number  # seconds since 1970 at signing: a later claim replaces it
 
@@ -110,19 +110,19 @@ class JoinRequest:
     weight: Real
     organisation: Name
     counter: Number  # of the signed claim to weight and organisation
-    signature: Signature
+    signature: Signature  # of that claim
     address: Address | None  # where it can be dialled directly
     initial: Digest  # digest of x⁰
     fresh: bool  # just started and heard of no round since: it only knows what it kept
     chain: Digest  # digest of the last verdict it followed
-    private_round: Number
-    reference_epoch: OrBefore
+    private_round: Number  # the round it stands before; one more while it has a round open, which it can still settle
+    reference_epoch: OrBefore  # of its reference; −1: it was lost
     checkpoints: Numbers = ()  # rounds it could go back to
     relays: Relays = ()  # where it waits to be called; with none and no address it only dials out
     heard: CertifiedSeal | None = None  # the last plan it heard: it answers no lower one
     mask_key: ShownKey | None = None  # of this start of the peer, where contributions are masked
     place_counter: Number = 0  # of the signed claim to address and relays
-    place_signature: Signature = ""
+    place_signature: Signature = ""  # of that claim
 
     def place(self, name: str) -> PlaceClaim:
         """Return what a peer of this name signs about where it can be reached."""
@@ -192,9 +192,9 @@ class PeerRecord:
     address: Address | None
     certificate: Binary = field(repr=False)
     relays: Relays = ()
-    mask_key: ShownKey | None = None
+    mask_key: ShownKey | None = None  # where contributions are masked
     counter: Number = 0  # of its signed claim to address and relays
-    signature: Signature = ""
+    signature: Signature = ""  # of that claim
 
     def place(self, federation: str) -> PlaceClaim:
         """Return what this peer signed about where it is, in the federation whose file has this digest."""
@@ -211,11 +211,11 @@ class PeerRecord:
 class BookAnswer:
     """Records in order of edition, as many as fit; asking again from this answer's edition returns the next ones."""
 
-    board: Text
+    board: Text  # that counts these editions
     edition: Number  # the edition that this answer reaches
     records: tuple[PeerRecord, ...]
     present: Peers  # the records of all other peers are out of date
-    more: bool
+    more: bool  # not all of them fitted
 
 
 @document(36)
@@ -376,7 +376,7 @@ class StatusRequest:
 
 @dataclass(slots=True)
 class ControlTraffic:
-    """Bytes of documents and number of calls; neither depends on the size of the model."""
+    """Number of calls, and bytes of documents sent and received; neither depends on the size of the model."""
 
     calls: int = 0
     sent: int = 0
@@ -388,10 +388,10 @@ class PeerStatus:
     """One peer as the coordinator sees it."""
 
     name: Text
-    here: bool
-    aggregates: bool
+    here: bool  # it has joined, and asks for news
+    aggregates: bool  # it may be given shards: it can be dialled, and is meant to
     organisation: Text
-    entry: RosterEntry | None
+    entry: RosterEntry | None  # without its signature; None if it has not joined
     way: OrBefore = -1  # index of the way to it in the overview's `ways`
     expires: Real = 0.0  # when its certificate expires, seconds since 1970; 0 if it is not here
 
@@ -401,19 +401,19 @@ class PeerStatus:
 class Overview:
     """Who is there and how far the run is."""
 
-    federation: Text
-    digest: Digest
+    federation: Text  # its name
+    digest: Digest  # of FEDERATION.toml
     version: Text  # of eris
-    time: Real
+    time: Real  # on the coordinator's clock, seconds since 1970
     control: ControlTraffic
-    run: Text
-    round: Number
-    rounds: Number
+    run: Text  # empty before it has started
+    round: Number  # under way, or next
+    rounds: Number  # that were agreed on
     started: bool
-    ended: Text
-    waiting: Text
+    ended: Text  # how the run ended; empty while it goes on
+    waiting: Text  # for whom or what; empty if for nothing
     lost: dict[str, int]  # reason → shards
-    disagreements: tuple[Text, ...]
+    disagreements: tuple[Text, ...]  # between aggregators of one shard, the newest ones
     peers: tuple[PeerStatus, ...]
     ways: tuple[Text, ...] = ()  # "direct", "relay host:port": each once, for many peers share one
     state: Text = ""  # of eris.events.RunState
@@ -471,9 +471,9 @@ class Posted:
 class NewsAnswer:
     """Bulletins in order, as many as fit."""
 
-    board: Text
+    board: Text  # that they were posted on
     posted: tuple[Posted, ...]
-    more: bool
+    more: bool  # not all of them fitted
 
 
 CALLS: dict[str, tuple[Any, Any]] = {

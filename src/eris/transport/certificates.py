@@ -79,7 +79,7 @@ def read_key(data: bytes, *, where: object) -> PrivateKey:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError) as error:
         raise ConfigError(
-            f"no private key can be read: {error}", fix="make it anew with `eris certs`", file=where
+            f"no private key can be read: {error}", fix="make a new one with `eris certs`", file=where
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
         raise ConfigError("the key is not an EC P-256 key", fix="make it with `eris certs`", file=where)
@@ -94,7 +94,7 @@ def read_certificate(data: bytes, *, where: object) -> x509.Certificate:
         return x509.load_der_x509_certificate(data)
     except ValueError as error:
         raise ConfigError(
-            f"no certificate can be read: {error}", fix="make it anew with `eris certs`", file=where
+            f"no certificate can be read: {error}", fix="make a new one with `eris certs`", file=where
         ) from error
 
 
@@ -104,7 +104,7 @@ def read_certificates(data: bytes, *, where: object) -> tuple[x509.Certificate, 
         return tuple(x509.load_pem_x509_certificates(data))
     except ValueError as error:
         raise ConfigError(
-            f"no certificate can be read: {error}", fix="make it anew with `eris certs`", file=where
+            f"no certificate can be read: {error}", fix="make a new one with `eris certs`", file=where
         ) from error
 
 
@@ -114,7 +114,7 @@ def pem(value: x509.Certificate | x509.CertificateSigningRequest | x509.Certific
 
 
 def new_authority(key: PrivateKey, federation: str, *, days: int = AUTHORITY_DAYS) -> x509.Certificate:
-    """Return the self-signed certificate of a federation's CA."""
+    """Return the self-signed certificate of a federation's CA, valid for so many days."""
     name = _subject(federation)
     builder = _builder(name, name, key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -54,7 +54,10 @@ _SLACK = 5.0  # seconds an answer may be late after the server stopped waiting
 
 
 class ControlClient:
-    """Calls a coordinator. Threads may share one client, as calls can run at once."""
+    """Calls a coordinator. Threads may share one client, as calls can run at once.
+
+    An answer may take the `seconds` given with a call; 0: the client's own patience.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class ControlClient:
         """Connect on the first call.
 
         Args:
+            address: where the coordinator listens.
             name: the name that the coordinator's certificate must carry.
             proxy: the HTTP proxy to go through, if any.
             patience: seconds that an answer may take, if that is more than the usual ten.
@@ -126,7 +130,7 @@ class ControlClient:
         return wanted
 
     def fetch(self, request: FetchRequest, answer: type[T], *, seconds: float = 0.0) -> T:
-        """Ask for addresses, a roster, missed rounds, or whether a peer can be dialled."""
+        """Ask for addresses, a roster, missed rounds or the like; `answer` is the kind of answer that must come."""
         found = self._call("Fetch", request, seconds)
         if not isinstance(found, answer):
             raise Refused(Reason.MALFORMED, f"the coordinator answered with a {type(found).__name__}")

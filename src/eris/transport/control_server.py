@@ -66,9 +66,14 @@ class ControlServer:
         capacity: int = 512,
         require_allowed: Callable[[PeerIdentity, str], None] | None = None,
     ) -> None:
-        """Listen on `address` (port 0 is any free one) for at most `capacity` calls at a time.
+        """Listen for calls.
 
-        `require_allowed` refuses callers whose certificate is good but who may not make this call.
+        Args:
+            address: an empty host is every address of this machine, port 0 any free one.
+            service: answers the calls, except those for news.
+            board: where calls for news are answered from; None: a new one.
+            capacity: how many calls may be under way at a time.
+            require_allowed: refuses callers whose certificate is good but who may not make the call of this name.
         """
         self._credentials, self._service, self._require_allowed = credentials, service, require_allowed
         self._grpc = load_grpc()
@@ -199,7 +204,7 @@ class ControlServer:
         return answer
 
     def _watch(self, caller: PeerIdentity, context: Any, answered: threading.Event) -> None:
-        """Tell the service that a caller waits for news, and whether it was still there when its call ended."""
+        """Tell the service that a caller waits for news, and whether it was `answered` when its call ended."""
 
         def ended() -> None:
             if answered.is_set():

@@ -62,13 +62,13 @@ _LOG = logging.getLogger(__name__)
 class _Loaded:
     """The folder's files at one moment, checked for consistency."""
 
-    stamp: tuple[object, ...]
+    stamp: tuple[object, ...]  # changes when a file does
     authorities: tuple[x509.Certificate, ...] = field(repr=False)
     key: PrivateKey = field(repr=False)
     identity: PeerIdentity
     revocations: Revocations
-    server: ssl.SSLContext = field(repr=False)
-    client: ssl.SSLContext = field(repr=False)
+    server: ssl.SSLContext = field(repr=False)  # for links that are accepted
+    client: ssl.SSLContext = field(repr=False)  # for links that are dialled
 
     def knowing(self, before: _Loaded) -> _Loaded:
         """Return the same with the earlier revocation list, if that is newer: it may have come in a message only."""

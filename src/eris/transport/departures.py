@@ -20,7 +20,7 @@ def sign_leave(credentials: Credentials) -> SignedLeave:
 
 
 def is_own_leave(leave: SignedLeave, entry: RosterEntry, credentials: Credentials) -> bool:
-    """Return whether a member itself signed its leave, and did so after the entry that is on the roster."""
+    """Return whether the member of this roster entry signed the leave itself, and not before it made the entry."""
     claim = leave.claim
     if (claim.federation, claim.name) != (credentials.federation, entry.name) or claim.counter < entry.counter:
         return False

@@ -51,18 +51,18 @@ class DocumentSizes:
     shards: int
     roster: int  # sent once, then as differences
     record: int  # of one peer in the address book
-    plan: int
+    plan: int  # of a round
     verdict: int  # if all contribute to every shard
     longest_verdict: int  # if no two shards have the same contributors
-    manifest: int
-    report: int
+    manifest: int  # if all contribute
+    report: int  # a brief one
     full_report: int  # requested only if somebody signed two manifests
     overview: int  # for `eris status`
     coordinator_sends: int  # in a round in which all contribute
     coordinator_sends_at_most: int  # in one in which no two shards have the same contributors
-    coordinator_hears: int
+    coordinator_hears: int  # in a round
     peer_sends: int  # to the coordinator, as a member with one shard
-    peer_hears: int
+    peer_hears: int  # from the coordinator, in a round in which all contribute
     kept: int  # by the coordinator, in memory: two rosters and the newest bulletins
 
     @property
@@ -80,7 +80,10 @@ class DocumentSizes:
 def require_document_sizes(
     members: int, shards: int, *, names: Sequence[str] = (), replicas: int = 1, unmaskers: int = 0
 ) -> DocumentSizes:
-    """Refuse a federation in which some document would be too long to send, before it begins."""
+    """Refuse a federation in which some document would be too long to send, before it begins.
+
+    The arguments are those of `document_sizes`.
+    """
     room = LONGEST_DOCUMENT - 4096  # for what a document travels in
     try:
         sizes = document_sizes(members, shards, names=tuple(names), replicas=replicas, unmaskers=unmaskers)
@@ -99,9 +102,14 @@ def require_document_sizes(
 def document_sizes(
     members: int, shards: int, *, names: tuple[str, ...] = (), replicas: int = 1, unmaskers: int = 0
 ) -> DocumentSizes:
-    """Encode one of every document and return the lengths; without `names`, names are as long as allowed.
+    """Encode one of every document and return the lengths.
 
-    A plan of masked shards carries everybody's mask key.
+    Args:
+        members: how many there are.
+        shards: how many an update is divided into.
+        names: the members'; empty: all as long as allowed.
+        replicas: aggregators of each shard.
+        unmaskers: unmaskers of each shard; a plan of masked shards carries everybody's mask key. 0: nothing is masked.
     """
     longest = "n" * LONGEST_NAME
     names = names or (longest,) * members
@@ -171,7 +179,17 @@ def _verdict(plan: RoundPlan, sets: list[tuple[int, ...]], late: tuple[int, ...]
         for shard, owner in enumerate(plan.assignment)
     )
     figures = _FIGURES if late else ()  # of the longest one
-    return Verdict(plan.run, plan.epoch, plan.round, plan.digest, GENESIS, shards, late, _DIGEST, figures)
+    return Verdict(
+        run=plan.run,
+        epoch=plan.epoch,
+        round=plan.round,
+        plan=plan.digest,
+        previous=GENESIS,
+        shards=shards,
+        late=late,
+        state=_DIGEST,
+        figures=figures,
+    )
 
 
 def _lost(plan: RoundPlan, sets: list[tuple[int, ...]]) -> Verdict:

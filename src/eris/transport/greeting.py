@@ -6,8 +6,8 @@
     kind 1  welcome
     kind 2  refused   body: a `Refusal`'s word, and nothing about who or why else
 
-The acceptor speaks first, because only then has it seen the dialler's certificate; in plain text the dialler's claim
-comes before that. The version is the wire's: a side that hears another one says so and hangs up.
+The acceptor speaks first, because only then has it seen the dialler's certificate; in plain text both sides' claims
+come before that, the dialler's first. The version is the wire's: a side that hears another one says so and hangs up.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Judge = Callable[[PeerIdentity], Refusal | None]
 
 
 def claim(stream: Stream, name: str, patience: Patience) -> None:
-    """Send a name without proof (plain text, dialler)."""
+    """Send our name, without proof (plain text only)."""
     _say(stream, _CLAIM, name.encode(), patience)
 
 
 def hear_claim(stream: Stream, patience: Patience) -> PeerIdentity:
-    """Return who the other side claims to be (plain text, acceptor)."""
+    """Return who the other side claims to be (plain text only)."""
     kind, body, _ = _hear(stream, patience)
     if kind != _CLAIM:
         raise LinkRefused(Refusal.NOT_TLS, by_us=True)
@@ -46,13 +46,13 @@ def hear_claim(stream: Stream, patience: Patience) -> PeerIdentity:
 
 
 def greet_dialler(stream: Stream, peer: PeerIdentity, judge: Judge, patience: Patience) -> None:
-    """Judge a dialler, then hear its judgement of us (acceptor)."""
+    """Judge a dialler, then hear its judgement of us (acceptor); `judge` returns why it is refused, or None."""
     _judge(stream, peer, judge, patience)
     _require_welcome(stream, peer, patience)
 
 
 def greet_acceptor(stream: Stream, peer: PeerIdentity, judge: Judge, patience: Patience) -> None:
-    """Hear an acceptor's judgement of us, then judge it (dialler)."""
+    """Hear an acceptor's judgement of us, then judge it (dialler); `judge` returns why it is refused, or None."""
     _require_welcome(stream, peer, patience)
     _judge(stream, peer, judge, patience)
 

@@ -14,7 +14,7 @@ __all__ = ["PeerIdentity", "Refusal", "refusal_of"]
 
 
 class Refusal(StrEnum):
-    """Why a link was refused: one word each, told to the other side; who it was stays in the log."""
+    """Why a link was refused: a one-word reason sent to the other side; the log also names the peer."""
 
     NOT_TLS = "not-tls"  # plain text, or a TLS version below 1.3
     NO_CERTIFICATE = "no-certificate"
@@ -35,10 +35,10 @@ class Refusal(StrEnum):
 class PeerIdentity:
     """One peer as its certificate shows it."""
 
-    name: str
+    name: str  # empty: none of its names lies in the federation
     federation: str = ""
     fingerprint: str = ""  # sha256 of the public key, hex
-    serial: int = 0
+    serial: int = 0  # by which the CA revokes it
     not_before: float = float("-inf")  # seconds since 1970
     not_after: float = float("inf")
     certificate: bytes = field(default=b"", repr=False)  # DER; whoever must verify a signature needs it

@@ -9,6 +9,8 @@ one of these:
     ├── LinkTimeout    too slow; `kind` says by which measure (connect, handshake, idle, deadline)
     └── LinkRefused    one side turned the other away; `reason` says why, `by_us` which side it was
 
+A `deadline` is a moment of the monotonic clock; without one, only idling ends a wait.
+
 After an error a link is unusable, with one exception: a `LinkTimeout` of `receive_header` before the first byte
 (`between_frames`).
 """
@@ -58,7 +60,7 @@ _REFUSAL_FIXES: dict[Refusal, str] = {
     Refusal.NOT_ON_ROSTER: "join the run first; the roster of the next round will have this peer",
     Refusal.WRONG_VERSION: "update eris on the older side",
     Refusal.BUSY: "try again in a moment",
-    Refusal.BAD_CERTIFICATE: "make it anew with `eris certs`; the log of the refusing side says more",
+    Refusal.BAD_CERTIFICATE: "make a new one with `eris certs`; the log of the refusing side says more",
 }
 
 
@@ -95,7 +97,7 @@ class LinkRefused(LinkError):
 class LinkLimits:
     """What both ends of a link agree on beforehand, and how long they wait."""
 
-    header_size: int
+    header_size: int  # bytes, of every frame
     max_payload: int  # a longer payload is refused before memory is spent on it
     connect: float = 10.0  # seconds until TCP is connected
     handshake: float = 10.0  # seconds from then until each side has welcomed the other

@@ -35,16 +35,16 @@ class LinkAccount:
             return self
         traffic, (kernel_sent, kernel_received) = link.traffic, link.kernel or (0, 0)
         return LinkAccount(
-            self.peer,
-            self.links + 1,
-            self.frames_sent + traffic.frames_sent,
-            self.frames_received + traffic.frames_received,
-            self.sent + traffic.sent,
-            self.received + traffic.received,
-            self.wire_sent + traffic.wire_sent,
-            self.wire_received + traffic.wire_received,
-            self.kernel_sent + kernel_sent,
-            self.kernel_received + kernel_received,
+            peer=self.peer,
+            links=self.links + 1,
+            frames_sent=self.frames_sent + traffic.frames_sent,
+            frames_received=self.frames_received + traffic.frames_received,
+            sent=self.sent + traffic.sent,
+            received=self.received + traffic.received,
+            wire_sent=self.wire_sent + traffic.wire_sent,
+            wire_received=self.wire_received + traffic.wire_received,
+            kernel_sent=self.kernel_sent + kernel_sent,
+            kernel_received=self.kernel_received + kernel_received,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ __all__ = ["LinkListener"]
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 256
-_LOOK = 1.0  # seconds after which it is looked whether the listener was closed
+_LOOK = 1.0  # seconds between two checks whether the listener was closed
 _FAIR_SHARE = 0.1  # of the time for a handshake: an honest one takes milliseconds, on a loaded machine some hundreds
 
 
@@ -43,7 +43,9 @@ class LinkListener:
         """Listen on `address` ("" is every address, IPv6 and IPv4; port 0 is any free one).
 
         Args:
+            security: our credentials, or `Plaintext`, which is for loopback only.
             address: None opens no port: a relay brings every stream, and `take` receives it.
+            limits: sizes and times of the links.
             roster: returns the current name → fingerprint, or None if anybody of the federation is welcome.
             half_open: handshakes that may be under way at once.
             waiting: finished links that may wait for `accept`.
@@ -77,7 +79,7 @@ class LinkListener:
         try:
             link = self._links.get(timeout=max(seconds, 0.0))
         except queue.Empty:
-            raise LinkTimeout("connect", f"nobody came within {seconds:g} s") from None
+            raise LinkTimeout("connect", f"no peer connected within {seconds:g} s") from None
         if link is None:
             self._links.put(None)  # for the next thread that waits here
             raise LinkClosed("this side closed the listener", clean=True)
@@ -147,10 +149,10 @@ class LinkListener:
         except LinkRefused as refused:
             _LOG.warning("link from %s: %s", remote, refused)
         except LinkError as error:
-            _LOG.info("link from %s was not made: %s", remote, error)
+            _LOG.info("connection from %s failed: %s", remote, error)
         except Exception:  # noqa: BLE001 - one link that fails must not end the others
             wire.shut()
-            _LOG.exception("link from %s was not made", remote)
+            _LOG.exception("connection from %s failed", remote)
         finally:
             self._half_open.leave(wire)
 

@@ -38,7 +38,7 @@ class _Pipe:
                 while not self._space and not self._cut:
                     self._changed.wait(patience.left())
                 if self._cut or self._ended:
-                    raise LinkClosed("the other side is gone", clean=False)
+                    raise LinkClosed("the other side has left", clean=False)
                 count = min(data.nbytes, self._space, _PIECE)
                 self._pieces.append(memoryview(bytes(data[:count])))
                 self._space -= count
@@ -76,7 +76,7 @@ class _Pipe:
     def _end_of_stream(self) -> int:
         if self._ended:
             return 0
-        raise LinkClosed("the other side is gone without a goodbye", clean=False)
+        raise LinkClosed("the other side left without a goodbye", clean=False)
 
 
 class _MemoryStream:
@@ -120,7 +120,13 @@ class _MemoryStream:
 def memory_pair(
     limits: LinkLimits, dialler: str = "member", acceptor: str = "aggregator", *, capacity: int = CAPACITY
 ) -> tuple[StreamLink, StreamLink]:
-    """Return the two ends of a link between a member (first) and an aggregator."""
+    """Return the two ends of a link, the dialler's first, then the acceptor's.
+
+    Args:
+        dialler: its name.
+        acceptor: its name.
+        capacity: bytes that may be under way in each direction before the writer waits.
+    """
     there, back = _Pipe(capacity), _Pipe(capacity)
     return (
         StreamLink(_MemoryStream(there, back), _identity(acceptor), limits),

@@ -14,7 +14,14 @@ _LONGEST_WAIT = 60.0  # longest single wait on a socket; the clock decides
 
 
 class Patience:
-    """Measures progress against the clock; one for each step (a header, a payload, a frame sent)."""
+    """Measures progress against the clock; one for each step (a header, a payload, a frame sent).
+
+    Args:
+        idle: seconds in which at least `IDLE_FLOOR` bytes must move.
+        deadline: the end, on the monotonic clock; None: only idling ends it.
+        kind: which time is over at the deadline, for the error.
+        peer: who is at the other end, for the error.
+    """
 
     def __init__(
         self, idle: float = math.inf, deadline: float | None = None, *, kind: TimeoutKind = "deadline", peer: str = ""

@@ -32,7 +32,7 @@ def coordinator_descriptors(members: int) -> int:
 
 
 def peer_descriptors(members: int, aggregators: int, *, aggregates: bool = True) -> int:
-    """Return how many descriptors a peer needs: a link to every aggregator, and one from every member if it is one."""
+    """Return the descriptors of a peer: a link to every aggregator and, if it `aggregates`, one from every member."""
     return aggregators + _OWN + (members if aggregates else 0)
 
 
@@ -42,7 +42,7 @@ def coordinator_memory(members: int, bulletins: int = 0) -> int:
 
 
 def link_memory(members: int, aggregators: int, *, aggregates: bool = True) -> int:
-    """Return the bytes of a peer's process and its links, not counting its vectors."""
+    """Return the bytes of a peer's process and its links (those of `peer_descriptors`), not counting its vectors."""
     return _PROCESS + (aggregators + (members if aggregates else 0)) * _LINK
 
 

@@ -90,10 +90,10 @@ class Request:
     """A caller's reply to the relay's hello."""
 
     verb: Verb
-    name: str
-    argument: bytes
+    name: str  # of the caller
+    argument: bytes  # what the verb takes: nothing, a peer's name, or a ticket
     certificate: bytes = field(repr=False)  # DER
-    signature: bytes = field(default=b"", repr=False)
+    signature: bytes = field(default=b"", repr=False)  # of `signed_bytes`
 
     def signed_bytes(self, nonce: bytes) -> bytes:
         """Return the bytes that are signed."""
@@ -139,9 +139,9 @@ class RelayNews:
 
     event: str  # waits, gone, joined, parted, refused
     peer: str  # who dialled the relay, as far as proven
-    other: str = ""
+    other: str = ""  # whom it was joined with
     carried: int | None = None  # bytes, both ways
-    why: str = ""
+    why: str = ""  # it was refused
 
 
 @dataclass(eq=False)
@@ -149,7 +149,7 @@ class _Caller:
     """One connection to the relay."""
 
     connection: socket.socket
-    name: str = ""
+    name: str = ""  # once it is proven
     over: asyncio.Event = field(default_factory=asyncio.Event)  # set when the stream it was joined to has ended
 
     async def read(self, count: int) -> bytes:
@@ -173,6 +173,7 @@ class RelayServer:
     """Joins streams of listed peers; a context manager that ends its thread and sockets.
 
     Args:
+        credentials: the relay's own, whose CA vouches for callers.
         listen: host and port.
         listed: names of the peers that may use this relay.
         tell: called with every event.
@@ -393,7 +394,10 @@ class RelayServer:
             waiter.over.set()
 
     async def _carry(self, source: _Caller, target: _Caller, carried: Counter[str]) -> None:
-        """Move bytes one way until the source ends; then tell the target that nothing more comes."""
+        """Move bytes one way until the source ends; then tell the target that nothing more comes.
+
+        `carried` counts them by the name of whoever sent them.
+        """
         loop, room = asyncio.get_running_loop(), memoryview(bytearray(_AT_ONCE))
         while count := await loop.sock_recv_into(source.connection, room):
             await loop.sock_sendall(target.connection, room[:count])

@@ -57,7 +57,7 @@ def _is_signed(listing: x509.CertificateRevocationList, authorities: Iterable[x5
 def revocation_list(
     authority: x509.Certificate, authority_key: PrivateKey, revocations: Revocations
 ) -> x509.CertificateRevocationList:
-    """Return the signed list of these serials."""
+    """Return the list of these serials, signed with `authority_key`; `authority` is the CA's certificate."""
     now = datetime.now(UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject).last_update(now - CLOCK_SLACK)
     builder = builder.next_update(max(authority.not_valid_after_utc, now + CLOCK_SLACK))  # valid until it is replaced

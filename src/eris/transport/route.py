@@ -93,7 +93,7 @@ def address_text(address: Address) -> str:
 
 
 def connect_by(address: Address, seconds: float, proxy: Proxy | None = None) -> SocketStream:
-    """Connect to an address, through a proxy if one is given."""
+    """Connect to an address within so many seconds, through a proxy if one is given."""
     if proxy is None or not proxy.is_for(address[0]):
         return connect(address, seconds)
     deadline = time.monotonic() + seconds
@@ -145,7 +145,16 @@ def ways_to(
 def at_relay(
     relay: Address, verb: Verb, argument: bytes, credentials: Credentials, seconds: float, proxy: Proxy | None = None
 ) -> SocketStream:
-    """Send a relay a request (`verb` with its `argument`) and return the stream once it agrees."""
+    """Send a relay a request and return the stream once it agrees.
+
+    Args:
+        relay: the relay's address.
+        verb: what is wanted of it.
+        argument: what the verb takes: nothing, a peer's name, or a ticket.
+        credentials: whose key proves to the relay who asks.
+        seconds: how long all of it may take.
+        proxy: the HTTP proxy to go through, if any.
+    """
     deadline = time.monotonic() + seconds
     wire = connect_by(relay, seconds, proxy)
     patience = Patience(deadline=deadline, kind="connect", peer=f"relay {address_text(relay)}")
@@ -153,7 +162,7 @@ def at_relay(
         magic, version, nonce = HELLO.unpack(_read(wire, HELLO.size, patience))
         if magic != MAGIC or version != VERSION or len(nonce) != NONCE_BYTES:
             raise LinkClosed(
-                f"{address_text(relay)} is no relay of this version", clean=False, fix="see `eris relay --help`"
+                f"{address_text(relay)} is not a relay of this version", clean=False, fix="see `eris relay --help`"
             )
         identity = credentials.identity
         request = Request(verb, identity.name, argument, identity.certificate)
@@ -171,6 +180,7 @@ class RelayDoor:
     """Waits at a relay and hands the stream of every caller to `take`, until `close`.
 
     Args:
+        credentials: whose key proves to the relay who waits.
         take: receives each stream.
         connect: seconds to reach the relay.
         proxy: the HTTP proxy to go through, if any.
@@ -238,7 +248,7 @@ class RelayDoor:
         try:
             self._take(at_relay(self.relay, Verb.MEET, ticket, self._credentials, self._connect, self._proxy))
         except (ErisError, OSError) as error:
-            _LOG.info("relay %s: nobody was met: %s", address_text(self.relay), error)
+            _LOG.info("relay %s: no connection: %s", address_text(self.relay), error)
 
 
 def _require_welcome(answer: int, relay: Address, verb: Verb, argument: bytes) -> None:
@@ -248,9 +258,9 @@ def _require_welcome(answer: int, relay: Address, verb: Verb, argument: bytes) -
     where, name = address_text(relay), Answer(answer).name.lower().replace("_", "-") if answer < len(Answer) else "?"
     reasons = {
         Answer.NOT_LISTED: ("does not carry this peer", "list it where the relay runs (`eris relay --help`)"),
-        Answer.NOT_HERE: (f"says that {who} does not wait there", f"start {who} with `eris join --relay {where}`"),
-        Answer.TOO_LATE: (f"called {who}, who did not come", "look at that peer's log; the link is tried again"),
-        Answer.BUSY: ("carries as much as it may", "use a second relay"),
+        Answer.NOT_HERE: (f"says that {who} is not waiting there", f"start {who} with `eris join --relay {where}`"),
+        Answer.TOO_LATE: (f"called {who}, but it did not come", "look at that peer's log; the link is tried again"),
+        Answer.BUSY: ("is at its limit", "use a second relay"),
         Answer.WRONG_VERSION: ("speaks another version", "use one release of eris everywhere"),
     }
     what, fix = next((text for code, text in reasons.items() if code == answer), (f"refused ({name})", ""))

@@ -1,4 +1,7 @@
-"""Checks what a coordinator signed with only the federation's CA: during a run, or years later from a file."""
+"""Checks what a coordinator signed with only the federation's CA: during a run, or years later from a file.
+
+Everywhere here `issued` says whether the CA gave a certificate to a name, and `names` are those who may coordinate.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["sign_message", "verify_message"]
 
 
 def sign_message(key: PrivateKey, purpose: str, message: bytes) -> bytes:
-    """Sign a message for one purpose; a signature for another purpose does not verify."""
+    """Sign a message for one purpose; the signature does not verify for another."""
     return key.sign(_purposed(purpose, message), ec.ECDSA(hashes.SHA256()))
 
 

@@ -120,7 +120,7 @@ class SocketStream:
             return count
 
     def _limit(self, seconds: float) -> None:
-        """Let the kernel wait for bytes that long, or somewhat less, so that it need not be told every time.
+        """Set the kernel's receive timeout, rounded down so that it seldom changes.
 
         A Python timeout would cost a poll before every call, and another turn of the interpreter's lock.
         """

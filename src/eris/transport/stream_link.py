@@ -78,7 +78,7 @@ class Stream(Protocol):
 
 
 class StreamLink:
-    """A link over any stream."""
+    """A link over any stream, whose other end is known to be `peer`."""
 
     def __init__(self, stream: Stream, peer: PeerIdentity, limits: LinkLimits) -> None:
         self._stream, self._peer, self._limits, self._label = stream, peer, limits, str(peer)

@@ -29,11 +29,11 @@ __all__ = ["Summary", "summaries"]
 class Summary:
     """One certificate or request, as `eris certs show` prints it."""
 
-    path: Path
+    path: Path  # the file it was read from
     kind: str  # "CA", "peer" or "request"
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the identity first, then hosts
     fingerprint: str
-    serial: str = ""
+    serial: str = ""  # in hex; a request has none
     not_before: datetime | None = None
     not_after: datetime | None = None
     revoked: bool = False  # according to the folder's own revoked.pem

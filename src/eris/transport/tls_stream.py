@@ -43,7 +43,7 @@ _VERIFY_CODES = {
 
 
 class TlsStream:
-    """An encrypted stream over a socket."""
+    """An encrypted stream over a socket; `server_side` if we accepted the connection."""
 
     def __init__(self, wire: SocketStream, context: ssl.SSLContext, *, server_side: bool) -> None:
         self._wire = wire

@@ -46,7 +46,7 @@ class LivePage:
     def __init__(
         self, facts: LiveFacts, *, host: str = LOOPBACK, port: int = 0, refresh: Callable[[], None] = lambda: None
     ) -> None:
-        """Listen; port 0 is any free one."""
+        """Listen at `host`, an address of this machine; port 0 is any free one."""
         uvicorn = _uvicorn()
         self._facts, self._refresh, self._token = facts, refresh, secrets.token_urlsafe(16)
         self._audience: set[asyncio.Queue[bytes]] = set()

@@ -1,7 +1,7 @@
 """Pack symbols of any number of bits, one after another without gaps.
 
 Symbol i takes bits i·b … i·b + b − 1, counted from the lowest bit of the first byte upwards; the last byte is filled up
-with zeros. Eight symbols take exactly b bytes, so that the work is done on columns: the j-th symbol of every eight.
+with zeros. Eight symbols take exactly b bytes, so the work is done on columns: the j-th symbol of every eight.
 
 >>> pack(np.array([1, 2, 3, 7, 0], np.uint8), bits=3).tolist()
 [209, 14]
@@ -43,7 +43,10 @@ def pack(symbols: NDArray[Any], *, bits: int) -> Bytes:
 
 
 def unpack(packed: Bytes, *, bits: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Read `count` symbols back; refuse a wrong length, and padding bits that are not zero."""
+    """Read `count` symbols of `bits` bits each into an array of `dtype`.
+
+    A wrong length is refused, and so are padding bits that are not zero.
+    """
     if packed.size != packed_size(count, bits):
         raise Refused(Reason.WRONG_SIZE, f"{packed.size} bytes cannot hold exactly {count} symbols of {bits} bits")
     if (spare := packed.size * 8 - count * bits) and int(packed[-1]) >> (8 - spare):
@@ -69,7 +72,10 @@ def _in_eights(symbols: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _pack_columns(columns: NDArray[Any], bits: int, out: Bytes) -> None:
-    """Put the bits of each symbol into the bytes they belong to; a symbol may straddle several."""
+    """Put the bits of each symbol into the bytes they belong to; a symbol may straddle several.
+
+    `columns` are the rows of `_in_eights`; `out` has a row of `bits` zero bytes for every eight symbols.
+    """
     kind = columns.dtype.type
     for number, column in enumerate(columns):
         byte, shift = divmod(number * bits, 8)

@@ -88,10 +88,13 @@ def encode_published(values: NDArray[Any], buffers: NDArray[Any]) -> Payload:
 def decode_published(
     payload: Bytes, *, count: int, buffers: int, words: Words = FLOATS
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Read a published shard of `count` values without copying them."""
+    """Read a published shard: `count` values, then `buffers` more, of the types in `words`.
+
+    Nothing is copied unless the bytes are not aligned for their type.
+    """
     if payload.size != words.payload(count, buffers):
         raise Refused(
-            Reason.WRONG_SIZE, f"{payload.size} bytes came, but {count} values and {buffers} buffers are expected"
+            Reason.WRONG_SIZE, f"received {payload.size} bytes, but {count} values and {buffers} buffers are expected"
         )
     end = words.payload(count, 0)
     return native(payload[:end], words.values), native(payload[end:], words.buffers)

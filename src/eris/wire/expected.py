@@ -29,8 +29,8 @@ class Expected:
 
     plan: ShardPlan  # over the trainable coordinates
     shard: int
-    code: Code
-    buffers: int = 0  # dense values that come last
+    code: Code  # of the symbols
+    buffers: int = 0  # dense values behind symbols, scales and positions
     coordinates: Coordinates | None = None  # redrawn; None: every coordinate of the shard
     explicit: bool = False  # positions travel
     buffer_type: np.dtype[Any] = FLOATS.buffers
@@ -53,11 +53,14 @@ class Expected:
         return self._length(self.size if self.explicit else self._count)
 
     def decode(self, payload: Bytes, *, symbols: int, mask_key: bytes = b"") -> tuple[Part, NDArray[Any]]:
-        """Read an upload of so many symbols into the part and the buffers; float32 values stay where they are."""
+        """Read an upload of `symbols` values into its part and its buffers; float32 values stay where they are.
+
+        The part gets the `mask_key` of the upload's header.
+        """
         if symbols > self.size if self.explicit else symbols != self._count:
-            raise self._wrong(f"{symbols} values came, but {self._count} are expected")
+            raise self._wrong(f"received {symbols} values, but {self._count} are expected")
         if payload.size != self._length(symbols):
-            raise self._wrong(f"{payload.size} bytes came, but {self._length(symbols)} are expected")
+            raise self._wrong(f"received {payload.size} bytes, but {self._length(symbols)} are expected")
         scales_start = packed_size(symbols, self.code.bits)
         positions_start = scales_start + 4 * self.code.scale_count
         buffers_stop = self._figures_stop(payload) - FIGURE_TYPE.itemsize * self.figures
@@ -126,5 +129,5 @@ def _decode_positions(positions: Bytes, count: int, size: int) -> Coordinates:
         return listed
     marked = np.flatnonzero(np.unpackbits(positions, bitorder="little")).astype(np.int64, copy=False)
     if marked.size != count or (count and int(marked[-1]) >= size):
-        raise Refused(Reason.MALFORMED, f"the bitmap marks {marked.size} positions, but {count} values came")
+        raise Refused(Reason.MALFORMED, f"the bitmap marks {marked.size} positions, but the message has {count} values")
     return marked

@@ -61,7 +61,7 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
     epoch: int = 0
     round: int = 0
     shard: int = 0
-    member: int = 0
+    member: int = 0  # who contributes
     steps: float = 1.0  # local steps τ_k
     explicit: bool = False  # indices travel with the values
     compact: bool = False  # published on the round's shared support only
@@ -76,7 +76,7 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
         return self.framing(self.total, self.offset, self.length)
 
     def framing(self, total: int, offset: int, length: int) -> bytes:
-        """Return the 160 bytes for one chunk of the message."""
+        """Return the 160 bytes for one chunk: `length` of the message's `total` payload bytes, from `offset` on."""
         if len(self.mask_key) not in (0, 16) or (len(self.run), len(self.plan), len(self.chain)) != (16, 32, 32):
             raise InputError("a header field has the wrong length", fix="mask key 0 or 16, run 16, digests 32 bytes")
         if len(self.nonce) not in (0, 16) or (self.nonce and self.mask_key):
@@ -98,7 +98,7 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
     def decode(cls, data: bytes | bytearray | memoryview) -> Header:
         """Read 160 bytes; refuse (malformed) anything that an eris peer would not write."""
         if len(data) != HEADER_BYTES:
-            raise _malformed(f"a header of {len(data)} bytes came instead of {HEADER_BYTES}")
+            raise _malformed(f"the header has {len(data)} bytes instead of {HEADER_BYTES}")
         return cls._decoded(bytes(data))
 
     @classmethod
@@ -132,7 +132,7 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
         if self.length > LONGEST_CHUNK or self.offset + self.length > self.total:
             raise _malformed(f"bytes {self.offset} + {self.length} do not fit into a message of {self.total}")
         if self.length == 0 and self.total:
-            raise _malformed("an empty chunk came for a message that is not empty")
+            raise _malformed("a chunk is empty, but its message is not")
         if self.symbols > 8 * self.total:
             raise _malformed(f"{self.symbols} values do not fit into {self.total} bytes")
         if not (math.isfinite(self.steps) and self.steps >= 0):
@@ -142,7 +142,10 @@ class Header(NamedTuple):  # not a dataclass: four are made for every message
 def frames(
     header: Header, payload: Sequence[memoryview], *, chunk: int = CHUNK
 ) -> Iterator[tuple[bytes, list[memoryview]]]:
-    """Cut a message into frames of at most `chunk` payload bytes: pairs of header bytes and pieces, nothing copied."""
+    """Cut a message into frames of at most `chunk` payload bytes: pairs of header bytes and pieces, nothing copied.
+
+    `header` is the message's; `total`, `offset` and `length` are filled in for each frame.
+    """
     total, offset = sum(piece.nbytes for piece in payload), 0
     for pieces in _chunks(payload, chunk):
         length = sum(piece.nbytes for piece in pieces)

@@ -82,9 +82,9 @@ _READERS: dict[Any, tuple[msgspec.msgpack.Decoder[Any], Spelling]] = {}
 class Spelling:
     """What a field is on the wire, and how to convert it there and back."""
 
-    wire: Any
-    pack: Callable[[Any], Any]
-    unpack: Callable[..., Any]
+    wire: Any  # the type that msgspec reads and writes
+    pack: Callable[[Any], Any]  # field → wire; ValueError if it cannot be written
+    unpack: Callable[..., Any]  # wire → field; ValueError if no peer would write it
 
 
 def _raw(value: str) -> bytes:
@@ -185,7 +185,7 @@ def document(tag: int) -> Callable[[type[T]], type[T]]:
 def spelled_as(kind: type, there: Callable[[Any], Any], back: Callable[[Any], Any]) -> Spelling:
     """Return the spelling of a field that is written as another dataclass, which says the same in fewer bytes.
 
-    `there` converts to that dataclass, `back` converts from it.
+    `there` converts the field's value to that dataclass, `kind`; `back` converts from it.
     """
     schema = _schema(kind)
     return Spelling(schema.struct, lambda value: schema.pack(there(value)), lambda wire: back(schema.unpack(wire)))
@@ -197,7 +197,7 @@ def whole(kind: Any) -> Spelling:
 
 
 def encode(value: Any, *, longest: int = LONGEST_DOCUMENT) -> bytes:
-    """Write a document; refuse values that cannot be encoded, and documents too long to be accepted."""
+    """Write a document; refuse values that cannot be encoded, and documents of more than `longest` bytes."""
     kind: Any = type(value)
     try:
         data = _PREFIX + _ENCODER.encode(_schema(kind).pack(value))

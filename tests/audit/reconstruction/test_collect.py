@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from eris.audit.observer import parse_observer
+from eris.audit.observer import Observer, Vantage, parse_observer, partners_of
 from eris.audit.reconstruction import Handling, LocalSteps, reconstruction_attack
 from eris.audit.reconstruction.attack_setup import attack_setup
 from eris.audit.reconstruction.collect import CAPTURED, ObservationCollector, collect
@@ -150,6 +150,41 @@ def test_bytes_under_pads_are_attacked_once_whoever_else_looks():
     victims = [each.victim for each in made.observations if each.observer == CAPTURED]
     assert sorted(victims) == sorted(set(victims))
     assert victims
+
+
+NOWHERE = Vantage((), "none")
+
+
+@dataclass(frozen=True)
+class At(Observer):
+    """An observer at one chosen place."""
+
+    place: Vantage = NOWHERE
+
+    def vantages(self, *args, **facts):
+        return [self.place]
+
+
+@pytest.mark.parametrize("aggregators", [1, 4])  # with four the unmasker aggregates a masked shard itself
+def test_an_unmasker_has_what_is_broadcast_to_it_and_no_value_of_one_member(aggregators):
+    chosen = config("method=eris+masked", f"aggregators={aggregators}")
+    partners = partners_of(chosen, "eris+masked")
+    for victim in (2, 3):
+        place = Observer("unmasker").vantages(
+            victim, range(aggregators), 4, public_root(1), limit=1, partners=partners
+        )[0]
+        assert place.peers[0] in {peer for unmaskers in partners.values() for peer in unmaskers}
+        listener, observers = Vantage(place.peers, "none"), []
+        for kind, where in (("unmasker", place), ("broadcast", listener)):
+            observers.append(At(kind, place=where))
+        scene = collect(chosen, observers, victims=4)
+        found = {each.observer: each for each in scene.observations if each.victim == victim}
+        assert found["unmasker"].share == found["broadcast"].share == 0.0
+        unmasker, broadcast = found["unmasker"].observation, found["broadcast"].observation
+        assert unmasker.local == broadcast.local
+        for name in ("model", "seen", "values"):
+            assert np.array_equal(getattr(unmasker, name), getattr(broadcast, name))
+        assert unmasker.seen.size
 
 
 @pytest.fixture(scope="module")

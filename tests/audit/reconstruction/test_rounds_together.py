@@ -14,6 +14,7 @@ from eris.audit.reconstruction.attack_setup import attack_setup
 from eris.audit.reconstruction.collect import collect
 from eris.audit.reconstruction.gauss_newton import _linearised
 from eris.audit.reconstruction.matching import Matching
+from eris.audit.reconstruction.sweep import RECONSTRUCTION_SIZES
 from eris.config import load_config
 from eris.errors import ConfigError
 from eris.seeds import public_root
@@ -86,6 +87,27 @@ def test_the_true_pictures_explain_every_round_once_kept_momentum_is_taken_off()
         for part in (*collected.observation.earlier, replace(collected.observation, earlier=())):
             missed = Matching(part, made.public.at(part.model)).residual(images.to(made.public.dtype), targets)
             assert missed.norm() < 1e-3
+
+
+TINY = RECONSTRUCTION_SIZES["small"].settings("gauss-newton", [
+    "method=eris", "members=4", "aggregators=4", "rounds=2", "local.lr=0.5", "local.momentum=0.9",
+    "local.keep_state=true",
+])  # fmt: skip
+
+
+def test_a_picture_is_recovered_from_two_rounds_with_momentum_once_it_is_taken_off():
+    made = attack_setup(load_config(changes=TINY), [parse_observer("aggregator")], pictures=2, rounds=2, together=True)
+    observation = made.observations[1].observation
+    (first,) = observation.earlier
+    assert np.array_equal(first.seen, observation.seen)
+    carried = observation.values + np.float32(0.9) * first.values  # what the member sent
+    errors = []
+    for seen in (observation, replace(observation, values=carried)):
+        attack = reconstruction_attack("gauss-newton", restarts=2)
+        found = attack.recover(seen, made.public, seed=public_root(2), labels=made.labels[1])
+        errors.append(difference(made.originals[1], found.images))
+    assert errors[0] < 1e-6
+    assert errors[1] > 1e-3
 
 
 def test_earlier_rounds_are_collected_only_where_they_are_of_the_same_samples():

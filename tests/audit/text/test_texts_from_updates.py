@@ -152,7 +152,6 @@ def test_what_cannot_be_is_refused(invoke):
         (("--attack", "guess"), "attack on texts"),
         (("--plan", "wild"), "no plan"),
         (("--tokens", "four"), "not a list of numbers"),
-        (("--attack", "search", "--model", "minilm-l6"), "only works on the tiny transformer"),
         (("--keep", "2"), "out of range"),
     ):
         with pytest.raises(ConfigError, match=match):

@@ -63,11 +63,11 @@ _NEEDS: dict[str, Need] = {"dot": "gradients", "cosine": "gradients", "regressio
 
 @dataclass(frozen=True, slots=True)
 class SignalAttack:
-    """A weighted sum of signals, each standardised over the victim's canaries, added up over the rounds."""
+    """A weighted sum of signals, each standardised over the victim's canaries, added up over rounds if cumulative."""
 
     name: str
     weights: Mapping[str, float]  # signal → weight
-    cumulative: bool = True
+    cumulative: bool = True  # False: every round is scored alone
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -24,7 +24,7 @@ class ClassComposition:
     """Score each class by how many samples of it a member is expected to have, given all rounds so far."""
 
     labels: NDArray[np.int64] = field(repr=False)  # of the public samples
-    classes: int
+    classes: int  # how many there are
     name: str = "composition"
     cumulative: bool = True
 

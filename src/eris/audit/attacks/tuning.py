@@ -18,9 +18,9 @@ __all__ = ["Tuning", "load_tuning"]
 class Tuning:
     """The seeds on which attacks were compared, every seed ever used to choose anything, and how each attack did."""
 
-    command: str
-    seeds: tuple[int, ...]
-    chosen_on: tuple[int, ...]
+    command: str  # that wrote it
+    seeds: tuple[int, ...]  # on which the attacks were compared
+    chosen_on: tuple[int, ...]  # these and all others on which anything was chosen
     auc: dict[str, dict[str, float]] = field(repr=False)  # view → attack → mean over the seeds
 
     def mean(self, attack: str) -> float:

@@ -137,7 +137,14 @@ def _with_round(
 
 
 def _products_together(seen: Observation, public: PublicProbe, coordinates: Coordinates, mean: Vector) -> _Products:
-    """Return the products of all candidates' gradients and a centred mean; those among gradients are cached."""
+    """Return the products of all candidates' gradients and a centred mean; those among gradients are cached.
+
+    Args:
+        seen: the observation, which has the candidates.
+        public: has the background to centre by, and the cache.
+        coordinates: where the mean is known.
+        mean: its values there, less the public mean.
+    """
     background = _background(public, coordinates)
     key = b"together" + blake2b(coordinates.tobytes(), digest_size=16).digest()
     if key not in public.shards:
@@ -153,7 +160,7 @@ def _products_together(seen: Observation, public: PublicProbe, coordinates: Coor
 
 
 def marginal(together: Matrix, candidates: tuple[CanaryProbe, ...], victim: CanaryProbe) -> Matrix:
-    """Return the information about the victim's coins, with those of all other candidates integrated out."""
+    """Return the information about the victim's coins: that about all `together`, with the others integrated out."""
     members = np.repeat([probe.member for probe in candidates], [probe.count for probe in candidates])
     others, own = np.flatnonzero(members != victim.member), np.flatnonzero(members == victim.member)
     kept = np.append(own, len(members))
@@ -173,10 +180,10 @@ def _on(probe: CanaryProbe, coordinates: Coordinates) -> Vector:
 class Background(NamedTuple):
     """Public gradients on some coordinates: centred rows, their mean, and the eigensystem of the rows' Gram matrix."""
 
-    rows: Vector
+    rows: Vector  # samples × coordinates, the mean subtracted
     mean: Vector
-    values: Matrix
-    vectors: Matrix
+    values: Matrix  # the eigenvalues, none negative
+    vectors: Matrix  # the eigenvectors, in columns
 
 
 class _Products(NamedTuple):
@@ -201,7 +208,7 @@ def _background(public: PublicProbe, coordinates: Coordinates) -> Background:
 
 
 def products_of(rows: Vector, shifts: Matrix, background: Background) -> _Products:
-    """Return the products of rows from each of which `shifts` times the public mean was subtracted."""
+    """Return the products of rows, after subtracting `shifts` (one for each row) times the background's mean."""
     centred = rows - shifts[:, None].astype(np.float32) * background.mean
     own = np.asarray(centred @ centred.T, np.float64)
     return _Products(own, background.vectors.T @ np.asarray(background.rows @ centred.T, np.float64))

@@ -16,7 +16,8 @@ from eris.audit.reconstruction.attack import Labels
 from eris.audit.reconstruction.collect import CollectedRound, VictimObservation, collect
 from eris.audit.reconstruction.public_model import PublicModel
 from eris.config import Config
-from eris.data import load
+from eris.data import Dataset, load
+from eris.data.catalogue import DATASETS, is_ours
 from eris.errors import ConfigError, InputError
 from eris.local.spec import Vector
 from eris.local.torch_module import spec_of
@@ -33,11 +34,11 @@ _LARGE = 100_000  # weights; larger models are attacked in single precision
 class AttackSetup:
     """One training, ready to be attacked; pictures are in [0, 1]."""
 
-    seed: int
+    seed: int  # of the training
     observations: tuple[VictimObservation, ...]
-    public: PublicModel
-    originals: dict[int, Pictures] = field(repr=False)
-    labels: dict[int, Labels] = field(repr=False)
+    public: PublicModel  # before the attacked round
+    originals: dict[int, Pictures] = field(repr=False)  # by victim
+    labels: dict[int, Labels] = field(repr=False)  # by victim
 
 
 def attack_setup(
@@ -87,9 +88,21 @@ def other_pictures(config: Config, count: int) -> Pictures:
     """Return pictures that were not trained on, from the test split, in a fixed random order."""
     from eris.seeds import public_root
 
-    test: Any = load(config.data.name).test
+    test: Any = _dataset(config).test
     order = public_root(0).child("candidates").permutation(len(test))[:count]
     return _Pixels.of(config).pictures(test.take(order)[0])
+
+
+def _dataset(config: Config) -> Any:
+    """Return the data set that a configuration names, ours or that of a function elsewhere."""
+    if is_ours(config.data.name):
+        return load(config.data.name)
+    made = DATASETS.find(config.data.name)()
+    if not isinstance(made, Dataset):
+        raise InputError(
+            f"{config.data.name} is not a data set of pictures with a known range", fix="return an eris.data.Dataset"
+        )
+    return made
 
 
 def _victims(config: Config, pictures: int) -> int:
@@ -116,13 +129,13 @@ def _public(scene: CollectedRound, pixels: _Pixels, shape: tuple[int, ...]) -> P
 class _Pixels:
     """The normalisation of a data set's pictures, to undo it, and its number of classes."""
 
-    mean: tuple[float, ...]
+    mean: tuple[float, ...]  # of each channel
     std: tuple[float, ...]
     classes: int
 
     @classmethod
     def of(cls, config: Config) -> _Pixels:
-        dataset = load(config.data.name)
+        dataset = _dataset(config)
         mean, std = getattr(dataset.train, "mean", None), getattr(dataset.train, "std", None)
         if mean is None or std is None:
             raise InputError(f"{config.data.name} has no pictures to recover", fix="audit a data set of pictures")

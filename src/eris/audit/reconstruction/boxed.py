@@ -17,11 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eris.audit.reconstruction.attack import Labels, Mode, Recovered
 from eris.audit.reconstruction.matching import Matching, total_variation
-from eris.audit.reconstruction.observation import UpdateObservation
-from eris.audit.reconstruction.public_model import PublicModel
-from eris.audit.reconstruction.search import SearchResult, best_of, labels_for
+from eris.audit.reconstruction.search import LabelledSearch, SearchProblem, SearchResult
 from eris.errors import MissingExtra
 from eris.seeds import Seed
 
@@ -34,37 +31,26 @@ _EDGES = 10.0  # the prior on differences of neighbours: e-folds less likely for
 
 
 @dataclass(frozen=True)
-class Boxed:
+class Boxed(LabelledSearch):
     """Infer the label from the last layer; find the picture by L-BFGS-B in [0, 1] from grey, less smooth each stage."""
 
     steps: int = 600  # over all stages
-    restarts: int = 3
+    restarts: int = 3  # searches at most, the first included
     smoothness: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-6)  # weight of the total variation in each stage
     enough: float = 1e-5  # a match this good needs no restart
 
     name = "boxed"
 
-    def recover(
-        self,
-        observation: UpdateObservation,
-        public: PublicModel,
-        *,
-        mode: Mode = "mask-aware",
-        seed: Seed,
-        labels: Labels | None = None,
-    ) -> Recovered:
-        """Recover the samples behind an observation."""
-        known = labels_for(observation, public, labels, seed)
-        matching, targets = Matching(observation, public, mode=mode), torch.from_numpy(known)
-
-        spreads = chain([0.1], repeat(1.0))  # start near grey; if that leads nowhere, from noise
+    def searching(self, problem: SearchProblem, seed: Seed) -> Callable[[Seed], SearchResult]:
+        """Return the search from one start: near grey first; if that leads nowhere, from noise."""
+        del seed
+        spreads = chain([0.1], repeat(1.0))
 
         def search(own: Seed) -> SearchResult:
-            start = _start((len(known), *public.shape), own, next(spreads))
-            return self._descend(matching, targets, torch.from_numpy(start).to(public.dtype))
+            start = torch.from_numpy(_start(problem.shape, own, next(spreads))).to(problem.public.dtype)
+            return self._descend(problem.matching, problem.targets, start)
 
-        enough = max(self.enough, matching.floor)
-        return best_of(search, seed, restarts=self.restarts, enough=enough).recovered(known)
+        return search
 
     def _descend(self, matching: Matching, targets: Tensor, pictures: Tensor) -> SearchResult:
         trace: list[float] = []
@@ -102,5 +88,5 @@ def _objective(matching: Matching, targets: Tensor, pictures: Tensor, weight: fl
 
 
 def _start(shape: tuple[int, ...], seed: Seed, spread: float) -> Numbers:
-    """Return a start around grey, but not at it: pictures of one batch that start equal would stay equal."""
+    """Return a start up to `spread` / 2 from grey, but not at it: pictures of a batch that start equal stay equal."""
     return 0.5 + spread * (seed.child("start").generator().random(shape) - 0.5)

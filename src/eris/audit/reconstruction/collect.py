@@ -64,11 +64,11 @@ class VictimObservation:
 class CollectedRound:
     """All observations of a round, with the originals, which score the attacks and are not shown to them."""
 
-    config: Config
+    config: Config  # of the training, with its method's defaults
     observations: tuple[VictimObservation, ...]
     originals: dict[int, Pictures] = field(repr=False)  # victim → its pictures, normalised for the model
-    labels: dict[int, Labels] = field(repr=False)
-    model: Vector = field(repr=False)
+    labels: dict[int, Labels] = field(repr=False)  # victim → its pictures' labels
+    model: Vector = field(repr=False)  # before the round
 
 
 class ObservationCollector:
@@ -260,7 +260,10 @@ def _picture_task(config: Config) -> TorchTask:
 
 
 def check_attackable(config: Config, observers: Sequence[Observer], rounds: int) -> Config:
-    """Return the configuration with its method's defaults; refuse settings that the attacks cannot model."""
+    """Return the configuration with its method's defaults; refuse settings that the attacks cannot model.
+
+    Observers that the method does not have, and more rounds than it trains, are refused as well.
+    """
     config = with_defaults(config, config.methods[0])
     local, method = config.local, method_by_name(config.methods[0])
     if method.exchange is not None:

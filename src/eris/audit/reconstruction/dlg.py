@@ -5,6 +5,7 @@ DLG searches for the label too; iDLG reads it from the last layer first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,51 +15,52 @@ from eris.audit.reconstruction.attack import Labels, Mode, Recovered
 from eris.audit.reconstruction.matching import Matching
 from eris.audit.reconstruction.observation import UpdateObservation
 from eris.audit.reconstruction.public_model import PublicModel
-from eris.audit.reconstruction.search import SearchResult, best_of, descend, labels_for, noise_like
+from eris.audit.reconstruction.search import (
+    LabelledSearch,
+    SearchProblem,
+    SearchResult,
+    best_of,
+    descend,
+    noise_like,
+)
 from eris.seeds import Seed
 
 __all__ = ["DLG", "IDLG"]
 
 
 @dataclass(frozen=True)
-class IDLG:
+class IDLG(LabelledSearch):
     """Infer the label from the last layer; find the picture by L-BFGS from noise."""
 
-    steps: int = 300
-    restarts: int = 3
+    steps: int = 300  # of L-BFGS, in each search
+    restarts: int = 3  # searches at most, the first included
     enough: float = 1e-7  # a match this good ends the search
 
     name = "idlg"
 
-    def recover(
-        self,
-        observation: UpdateObservation,
-        public: PublicModel,
-        *,
-        mode: Mode = "mask-aware",
-        seed: Seed,
-        labels: Labels | None = None,
-    ) -> Recovered:
-        """Recover the samples behind an observation."""
-        known = labels_for(observation, public, labels, seed)
-        matching, targets = Matching(observation, public, mode=mode), torch.from_numpy(known)
-        enough = max(self.enough, matching.floor)
+    def searching(self, problem: SearchProblem, seed: Seed) -> Callable[[Seed], SearchResult]:
+        """Return the search from one start."""
+        del seed
+        public, matching, targets = problem.public, problem.matching, problem.targets
 
         def search(own: Seed) -> SearchResult:
-            values = noise_like(public, len(known), own).requires_grad_()
+            values = noise_like(public, len(problem.labels), own).requires_grad_()
             loss, trace = descend(
-                [values], lambda: matching.loss(public.pictures(values), targets), steps=self.steps, enough=enough
+                [values],
+                lambda: matching.loss(public.pictures(values), targets),
+                steps=self.steps,
+                enough=problem.enough,
             )
             return SearchResult(public.pictures(values), loss, trace)
 
-        return best_of(search, seed, restarts=self.restarts, enough=enough).recovered(known)
+        return search
 
 
 @dataclass(frozen=True)
 class DLG:
     """Find picture and label together, by L-BFGS from noise."""
 
-    steps: int = 300
+    steps: int = 300  # these three as in `IDLG`
     restarts: int = 3
     enough: float = 1e-7
 

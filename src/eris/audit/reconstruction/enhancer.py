@@ -20,7 +20,13 @@ FACTOR = 2  # how much finer the enhanced picture is than the coarse one
 
 
 class Enhancer(nn.Module):
-    """Residual blocks on the coarse picture, then each pixel becomes four; the result is added to an interpolation."""
+    """Residual blocks on the coarse picture, then each pixel becomes four; the result is added to an interpolation.
+
+    Args:
+        channels: of the pictures.
+        width: channels between the first and the last convolution.
+        blocks: how many residual blocks there are.
+    """
 
     def __init__(self, *, channels: int = 3, width: int = 32, blocks: int = 4) -> None:
         super().__init__()

@@ -37,12 +37,12 @@ class GGL:
     `generator` is a generator or the name of one in the cache; without, the one for pictures of this shape is used.
     """
 
-    generations: int = 40
-    population: int = 16
-    restarts: int = 1
-    spread: float = 0.7
+    generations: int = 40  # in each search
+    population: int = 16  # candidates in each generation
+    restarts: int = 1  # searches at most, the first included
+    spread: float = 0.7  # standard deviation of the first generation's latents
     prior: float = 1e-3  # weight of the latents' mean square
-    enough: float = 1e-5
+    enough: float = 1e-5  # a match this good needs no restart
     generator: Generator | str | None = None
 
     name = "ggl"
@@ -88,7 +88,10 @@ class GGL:
 
 
 def _pictures(generator: Generator, points: Points, labels: Tensor, public: PublicModel) -> Tensor:
-    """Return the pictures of a whole population: candidates × samples × channels × height × width."""
+    """Return the pictures of a whole population: candidates × samples × channels × height × width.
+
+    Each row of `points` holds the latents of all samples; `labels` are the samples', the same for all candidates.
+    """
     with torch.no_grad():
         latents = torch.from_numpy(points).float().view(-1, generator.latents)
         pictures = fitted(generator(latents, labels.repeat(len(points))), public.shape)

@@ -27,11 +27,11 @@ _SHRINK_AT = (3 / 8, 5 / 8, 7 / 8)
 class InvertingGradients:
     """Minimise cosine distance and total variation by Adam on the sign of the gradient."""
 
-    steps: int = 1000
-    restarts: int = 1
-    step: float = 0.1
-    smoothness: float = 0.01
-    enough: float = 1e-5
+    steps: int = 1000  # in each search
+    restarts: int = 1  # searches at most, the first included
+    step: float = 0.1  # size of the first step
+    smoothness: float = 0.01  # weight of the total variation
+    enough: float = 1e-5  # a match this good needs no restart
 
     name = "inverting-gradients"
 

@@ -21,7 +21,7 @@ from eris.errors import InputError
 from eris.local.spec import Vector
 from eris.seeds import Seed
 
-__all__ = ["infer_labels"]
+__all__ = ["infer_labels", "open_labels"]
 
 Numbers = NDArray[np.float64]
 
@@ -33,7 +33,8 @@ def infer_labels(observation: UpdateObservation, public: PublicModel, count: int
 
     For one sample the label is exact as soon as one value of its row was seen (if features are not negative, or if it
     is the bias). Rows of which nothing was seen get the labels that the others leave. Of several rounds the first
-    counts: the better a model knows the pictures, the less what they do to it resembles what noise does.
+    counts: the better a model knows the pictures, the less what they do to it resembles what noise does. `seed` draws
+    that noise.
     """
     last = _LastLayer.of(public)
     if observation.earlier:
@@ -48,13 +49,23 @@ def infer_labels(observation: UpdateObservation, public: PublicModel, count: int
     return _rounded(counts, count)
 
 
+def open_labels(observation: UpdateObservation, public: PublicModel) -> Labels:
+    """Return the labels that one sample may have, the likeliest first: one, unless nothing of its row was seen."""
+    last = _LastLayer.of(public)
+    observation = observation.earlier[0] if observation.earlier else observation
+    rows = last.rows(observation.seen, observation.gradient)
+    if rows.min() < 0:
+        return np.array([int(np.argmin(rows))], np.int64)
+    return np.flatnonzero(rows == 0)
+
+
 @dataclass(frozen=True)
 class _LastLayer:
     """The places of the last layer's weight and bias in the flat vector."""
 
     weight: slice
     bias: slice | None
-    classes: int
+    classes: int  # rows of the weight
 
     @classmethod
     def of(cls, public: PublicModel) -> _LastLayer:
@@ -86,7 +97,10 @@ class _LastLayer:
 def _expected(
     last: _LastLayer, public: PublicModel, observation: UpdateObservation, seed: Seed
 ) -> tuple[Numbers, Numbers]:
-    """Return each row's sum for noise pictures with another label, and how much lower it is with the row's own."""
+    """Return each row's sum for noise pictures with another label, and how much lower it is with the row's own.
+
+    Only the values that were seen are added up; `seed` draws the noise.
+    """
     noise = seed.child("probes").generator().random((_PROBES, *public.shape))
     pictures = torch.from_numpy(noise).to(public.dtype)
     table = np.stack([_sums_for(label, last, public, observation, pictures) for label in range(public.classes)])

@@ -34,7 +34,14 @@ _TINY = 1e-12  # keeps the gradient of the total variation finite where neighbou
 
 
 class Matching:
-    """Measures how far a candidate is from one observation, relative to the length of what was seen."""
+    """Measures how far a candidate is from one observation, relative to the length of what was seen.
+
+    Args:
+        observation: what was seen.
+        public: computes what a candidate would have sent.
+        mode: whether unseen values are ignored (`mask-aware`) or count as zeros (`zero-filled`).
+        distance: ‖·‖², or one minus the cosine.
+    """
 
     def __init__(
         self,

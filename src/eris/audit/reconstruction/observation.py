@@ -46,7 +46,7 @@ class LocalSteps:
     steps: int = 1
     samples: int = 1  # of the member
     batch: int = 1  # samples in a step; with fewer than `samples` the steps go through them in turn
-    momentum: float = 0.0
+    momentum: float = 0.0  # within the round
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class UpdateObservation:
     model: Vector = field(repr=False)  # x^t, the whole flat vector in spec order
     seen: Coordinates = field(repr=False)  # indices among the trainable coordinates, ascending
     values: Vector = field(repr=False)  # the update x^t − x_k there
-    local: LocalSteps = LocalSteps()
-    handling: Handling = Handling()
+    local: LocalSteps = LocalSteps()  # how the member trained
+    handling: Handling = Handling()  # what was done to its update before it was sent
     rounding: Rounding | None = None  # of the values, if they were rounded to a grid before they were sent
     earlier: tuple[UpdateObservation, ...] = field(default=(), repr=False)  # of the same samples, in earlier rounds
 
@@ -115,7 +115,10 @@ class Rounding:
 
 
 def rounding_of(compressor: Compressor, spec: ModelSpec, seen: Coordinates, sent: Vector) -> Rounding | None:
-    """Return how the values sent on these coordinates were rounded; None if they were not."""
+    """Return how a compressor rounded the values `sent` on the `seen` coordinates; None if it did not.
+
+    `spec` says which tensor a coordinate lies in, as each may have its own grid.
+    """
     if not isinstance(compressor, Quantizer) or not np.any(sent):
         return None
     stops = np.cumsum(spec.trainable_sizes) if compressor.per_tensor else np.array([spec.n_trainable])

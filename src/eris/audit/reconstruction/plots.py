@@ -106,7 +106,7 @@ def _identified(point: Mapping[str, Any]) -> float:
 
 
 def draw_grid(entries: Sequence[ScoredJob], path: Path, *, columns: int = 8) -> None:
-    """Draw up to `columns` pictures of every defence, observer, attack and mode.
+    """Draw up to `columns` pictures of every defence, observer, attack and mode among the entries.
 
     Rows with the same originals share one row of them; where a defence has other members (a larger batch), its
     originals are shown again.

@@ -89,7 +89,15 @@ def _train_enhancer(name: str, steps: int, progress: Progress) -> Weights:
 def _train(
     module: nn.Module, images: Images, loss: Loss, seed: Seed, steps: int, lr: float, progress: Progress
 ) -> None:
-    """Train a module by Adam on random batches of 32, with a learning rate that falls from `lr` to zero."""
+    """Train a module by Adam on random batches of 32, with a learning rate that falls from `lr` to zero.
+
+    Args:
+        images: to draw batches from.
+        loss: returns the loss of a batch of pictures and labels.
+        seed: of the batches.
+        steps: how many batches.
+        progress: told the share that is done.
+    """
     optimizer = torch.optim.Adam(module.parameters(), lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):

@@ -56,7 +56,7 @@ def complete(matrix: Numbers, bias: Numbers) -> Completion:
 
 
 def _carried(matrix: Numbers, known: Numbers, wanted: Numbers) -> int:
-    """Fill in `wanted` for each column that a known row reaches; return how many were new."""
+    """Fill in `wanted` for each column that a row with a `known` factor reaches; return how many were new."""
     usable = np.isfinite(matrix) & (np.abs(np.nan_to_num(known)) > 0)[:, None] & np.isnan(wanted)[None, :]
     columns = np.flatnonzero(usable.any(axis=0))
     strength = np.where(usable, np.abs(np.nan_to_num(known))[:, None], -1.0)[:, columns]

@@ -33,10 +33,10 @@ class ROG:
     pictures of this shape is used.
     """
 
-    steps: int = 100
-    restarts: int = 1
-    step: float = 0.05
-    enough: float = 1e-5
+    steps: int = 100  # in each search
+    restarts: int = 1  # searches at most, the first included
+    step: float = 0.05  # the learning rate at first
+    enough: float = 1e-5  # a match this good needs no restart
     enhancer: Enhancer | str | None = None
 
     name = "rog"
@@ -85,7 +85,8 @@ class ROG:
         name = enhancer_for(public.shape) if self.enhancer is None else self.enhancer
         if name is None:
             raise ConfigError(
-                f"no enhancer is trained for pictures of {public.shape}", fix='give one, or enhancer="" to do without'
+                f"no enhancer is trained for pictures of {public.shape}",
+                fix='pass an enhancer, or enhancer="" for none',
             )
         return load_enhancer(name) if name else None
 

@@ -80,7 +80,7 @@ class _Work:
     """A job with everything needed to do it."""
 
     job: ReconstructionJob
-    observation: UpdateObservation
+    observation: UpdateObservation  # what is attacked: of the setup, or noise of the same length
     setup: AttackSetup
     attack: ReconstructionAttack
 
@@ -98,7 +98,13 @@ class _Work:
 
 
 def audit_reconstruction(plan: ReconstructionPlan, out: Path, *, notice: Notice | None = None) -> ReconstructionReport:
-    """Do every job of a plan that is not done yet, write reconstruction.json, and return all results."""
+    """Do every job of a plan that is not done yet, write reconstruction.json, and return all results.
+
+    Args:
+        plan: what to attack.
+        out: the folder for the results.
+        notice: told how many jobs are done, how many there are, and which one comes next.
+    """
     notice, entries = notice or _silent, list[ScoredJob]()
     works = list(_works(plan, notice))
     for number, work in enumerate(works):
@@ -165,7 +171,7 @@ def _of_mode(
 
 
 def _controls(plan: ReconstructionPlan, setup: AttackSetup, name: str, attack: ReconstructionAttack) -> Iterator[_Work]:
-    """Yield attacks on noise instead of updates, from the first observer: the chance level."""
+    """Yield an attack (called `name`) on noise instead of updates, from the first observer: the chance level."""
     first = [seen for seen in setup.observations if seen.observer == str(plan.observers[0])]
     for seen in first[: plan.controls]:
         seed = public_root(setup.seed).child("random-values", seen.victim)

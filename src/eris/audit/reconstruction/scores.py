@@ -32,13 +32,13 @@ RECOVERED = 1e-3  # below this mean squared difference nobody can tell a picture
 class ReconstructionJob:
     """One attack on what one observer saw of one victim; jobs with the same `key` have the same result."""
 
-    defence: str
+    defence: str  # its label
     method: str
     observer: str
     attack: str
-    mode: str
+    mode: str  # mask-aware or zero-filled
     victim: int
-    share: float
+    share: float  # of the victim's update that was seen
     settings: str  # everything else that the result depends on
 
     @property
@@ -65,11 +65,11 @@ class ReconstructionScores:
     """The victim's pictures, what was recovered of each, and the scores."""
 
     originals: Pictures = field(repr=False)
-    images: Pictures = field(repr=False)
-    scores: dict[str, list[float]]
-    labels: dict[str, list[int]]
-    loss: float
-    seconds: float
+    images: Pictures = field(repr=False)  # recovered, in the order of the originals
+    scores: dict[str, list[float]]  # by score, one value for each picture
+    labels: dict[str, list[int]]  # "true" and "recovered", in the same order
+    loss: float  # of the final match
+    seconds: float  # that the attack took
 
     def plain(self) -> dict[str, Any]:
         """Return plain data without the pictures."""
@@ -77,7 +77,10 @@ class ReconstructionScores:
 
 
 def scored(originals: Pictures, labels: Labels, recovered: Recovered, seconds: float) -> ReconstructionScores:
-    """Pair each original with the most similar recovered picture, using none twice, and score the pairs."""
+    """Pair each original with a recovered picture, none used twice, so that they differ least in total; score them.
+
+    `labels` are the originals', `seconds` the time that the attack took.
+    """
     chosen = _paired(originals, recovered.images)
     images = recovered.images[chosen]
     scores = {"mse": mse(originals, images).tolist(), "psnr": psnr(originals, images).tolist()}

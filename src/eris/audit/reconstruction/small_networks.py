@@ -16,6 +16,8 @@ __all__ = ["SigmoidLeNet", "SigmoidPerceptron", "TwoConvolutions"]
 class SigmoidLeNet(nn.Module):
     """Three convolutions of 12 channels with sigmoids, one linear layer; 13,426 weights for 28 × 28 grey pictures.
 
+    `size` is the side of a picture; weights start uniformly in ± `spread`.
+
     >>> sum(weight.numel() for weight in SigmoidLeNet().parameters())
     13426
     >>> sum(weight.numel() for weight in SigmoidLeNet(channels=3, size=32).parameters())
@@ -41,6 +43,8 @@ class SigmoidLeNet(nn.Module):
 class SigmoidPerceptron(nn.Module):
     """One hidden layer with sigmoids; 2,410 weights for inputs of 64 values and 32 hidden units.
 
+    Weights start uniformly in ± `spread`.
+
     >>> sum(weight.numel() for weight in SigmoidPerceptron(inputs=64).parameters())
     2410
     """
@@ -63,6 +67,8 @@ def _spread_out(module: nn.Module, spread: float) -> None:
 
 class TwoConvolutions(nn.Module):
     """Two convolutions of 5 × 5 with pooling, two linear layers; 878,528 weights for 32 × 32 colour pictures.
+
+    `size` is the side of a picture.
 
     >>> sum(weight.numel() for weight in TwoConvolutions().parameters())
     878528

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.audit.json_file import write_json
-from eris.audit.reconstruction.attack import registered
+from eris.audit.reconstruction.attack import Mode, registered
 from eris.audit.reconstruction.defence import SMALL, Defence
 from eris.audit.reconstruction.run import NOTES, RANDOM, Notice, ReconstructionPlan, audit_reconstruction
 from eris.config import load_config
@@ -20,7 +20,9 @@ from eris.errors import ConfigError
 
 __all__ = ["DEFENCES", "RECONSTRUCTION_SIZES", "SHARES", "ReconstructionSize", "left_out", "run_defences", "run_shares"]
 
-_PERCEPTRON = "model.name=eris.audit.reconstruction.small_networks:SigmoidPerceptron"
+_HERE = "eris.audit.reconstruction"
+_PERCEPTRON = f"model.name={_HERE}.small_networks:SigmoidPerceptron"
+_TINY = (f"data.name={_HERE}.small_digits:small_digits", _PERCEPTRON, "model.options={inputs=64}")
 _MODELS = {"rank-one": (_PERCEPTRON,)}  # it needs a fully connected first layer, which the small LeNet does not have
 
 SHARES = (1, 2, 4, 8, 16)
@@ -33,9 +35,13 @@ DEFENCES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("uniform, 16 levels", (_COMPRESSED, "compression.compressor=uniform", "compression.options={levels=16}")),
     ("top-k, 10 %", (_COMPRESSED, "compression.compressor=top_k", "compression.keep=0.1")),
     ("DP, ε = 10", ("method=fedavg-ldp", "privacy.epsilon=10")),
+    ("DP, ε = 1,000", ("method=fedavg-ldp", "privacy.epsilon=1000")),
+    ("DP, ε = 100,000", ("method=fedavg-ldp", "privacy.epsilon=100000")),
     ("PriPrune, p = 0.1", ("method=priprune", "options.priprune.prune=0.1")),
     ("ERIS, A = 2", ("method=eris", "aggregators=2")),
     ("ERIS, A = 8", ("method=eris", "aggregators=8")),
+    ("ERIS, A = 8, blocks of 32", ("method=eris", "aggregators=8", "shards.block=32")),
+    ("ERIS, A = 8, batch of 4", ("method=eris", "aggregators=8", "data.samples=4")),
     ("ERIS, A = 8 + DSC, p = 0.2", ("method=eris+dsc", "aggregators=8", "compression.keep=0.2")),
 )
 """Each with what makes it; that of random values, which hold no picture, is the last line of the table."""
@@ -45,20 +51,34 @@ DEFENCES: tuple[tuple[str, tuple[str, ...]], ...] = (
 class ReconstructionSize:
     """The size of a sweep: how many pictures, which attacks, and the options of each."""
 
-    pictures: int
-    attacks: tuple[str, ...]
-    shares: tuple[int, ...]
-    defence_attack: str = "boxed"
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    changes: tuple[str, ...] = ()
+    pictures: int  # for each defence
+    attacks: tuple[str, ...]  # of the sweep over shares
+    shares: tuple[int, ...]  # numbers of aggregators
+    defence_attack: str = "boxed"  # of the sweep over defences
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by attack
+    changes: tuple[str, ...] = ()  # to the small preset's settings
+    tiny: bool = False  # whether attacks without a trained network, which fits one size, attack 8 × 8 pictures
+    controls: int = 4  # pictures whose update is replaced by random values
+    modes: tuple[Mode, ...] = ("mask-aware", "zero-filled")
+
+    def settings(self, attack: str, changes: Sequence[str] = ()) -> list[str]:
+        """Return the settings that an attack gets, with further changes."""
+        tiny = _TINY if self.tiny and not registered(attack).networks else ()
+        return [*SMALL, *tiny, *self.changes, *_MODELS.get(attack, ()), *changes]
 
 
 RECONSTRUCTION_SIZES = {
     "small": ReconstructionSize(
-        pictures=3,
-        attacks=("rank-one", "boxed", "idlg", "inverting-gradients", "rog", "ggl"),
+        pictures=4,
+        attacks=("rank-one", "gauss-newton", "boxed", "idlg", "inverting-gradients"),
         shares=(1, 2, 4, 8),
-        options={"boxed": {"restarts": 1}, "inverting-gradients": {"steps": 400}},  # minutes, not hours
+        defence_attack="gauss-newton",
+        options={  # a minute or two, not hours
+            "boxed": {"restarts": 1},
+            "gauss-newton": {"restarts": 2, "before": (0, 300)},
+            "inverting-gradients": {"steps": 400},
+        },
+        tiny=True,
     ),
     "paper": ReconstructionSize(
         pictures=200,
@@ -87,13 +107,13 @@ def run_shares(
         notice: told of the progress.
     """
     points: list[dict[str, Any]] = []
-    base = [*SMALL, *size.changes]
     missing = {} if attacks else left_out(size, changes)
     for name in attacks or [name for name in size.attacks if name not in missing]:
-        own = [*base, *_MODELS.get(name, ()), *changes]
-        points += _attacked(size, name, _sharded(own, size.shares), out / "runs" / name, notice)
+        own = _sharded(size.settings(name, changes), size.shares)
+        points += _attacked(size, name, own, out / "runs" / name, notice)
     axis = "share of the update that is seen"
-    _write(out / "sweep-reconstruction.json", axis, [*base, *changes], points, left_out=missing)
+    used = [*SMALL, *size.changes, *changes]
+    _write(out / "sweep-reconstruction.json", axis, used, points, left_out=missing)
     return points
 
 
@@ -115,15 +135,15 @@ def run_defences(
 
     The arguments are those of `run_shares`, but without `attacks` there is one: the size's `defence_attack`.
     """
-    base = [*SMALL, *size.changes, *changes]
-    defences = tuple(Defence(label, load_config(changes=[*base, *own])) for label, own in DEFENCES)
     points: list[dict[str, Any]] = []
     for name in attacks or (size.defence_attack,):
         if name in _MODELS:
             raise ConfigError(f"{name} attacks another model than the others", fix="use idlg, boxed, …")
+        base = size.settings(name, changes)
+        defences = tuple(Defence(label, load_config(changes=[*base, *own])) for label, own in DEFENCES)
         points += _attacked(size, name, defences, out / "runs" / name, notice)
     points.sort(key=lambda point: point["defence"] == RANDOM)
-    _write(out / "sweep-defences.json", "defence", base, points)
+    _write(out / "sweep-defences.json", "defence", [*SMALL, *size.changes, *changes], points)
     return points
 
 
@@ -144,7 +164,12 @@ def _attacked(
     size: ReconstructionSize, attack: str, defences: tuple[Defence, ...], out: Path, notice: Notice | None
 ) -> list[dict[str, Any]]:
     plan = ReconstructionPlan(
-        defences=defences, attacks=(attack,), pictures=size.pictures, options=size.options.get(attack, {})
+        defences=defences,
+        attacks=(attack,),
+        modes=size.modes,
+        pictures=size.pictures,
+        controls=size.controls,
+        options=size.options.get(attack, {}),
     )
     return audit_reconstruction(plan, out, notice=notice).results
 

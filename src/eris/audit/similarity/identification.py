@@ -27,10 +27,10 @@ Distance = Callable[[Picture, Picture], Scores]
 class Identification:
     """How many recovered pictures are nearest to their original, with an interval for the rate and the chance level."""
 
-    found: int
-    count: int
-    candidates: int
-    low: float
+    found: int  # recovered pictures nearest to their original
+    count: int  # recovered pictures
+    candidates: int  # originals and others to choose among
+    low: float  # of the 95 % interval
     high: float
 
     @property
@@ -47,9 +47,15 @@ class Identification:
 def identification(
     recovered: Picture, candidates: Picture, originals: NDArray[np.integer], distance: Distance = mse
 ) -> Identification:
-    """Find each recovered picture's nearest candidate; `originals` says which candidate is the right one.
+    """Find each recovered picture's nearest candidate, and count how often it is the right one.
 
     A tie counts as a miss, so that an attack that returns the same grey picture for all gains nothing from the order.
+
+    Args:
+        recovered: the pictures.
+        candidates: what to choose among.
+        originals: for each picture, the index of its original among the candidates.
+        distance: what "nearest" means.
     """
     if len(recovered) != len(originals) or not len(recovered):
         raise InputError(

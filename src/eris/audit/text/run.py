@@ -20,7 +20,16 @@ from eris.audit.intervals import mean_over_seeds
 from eris.audit.json_file import write_json
 from eris.audit.text.search import TokenSearch
 from eris.audit.text.span import SeenGradient, tokens_in_span
-from eris.audit.text.victim import TextVictim, TinyTransformer, Tokens, flat_gradient, spans_of, victim_by_name
+from eris.audit.text.victim import (
+    Encoder,
+    TextVictim,
+    TinyTransformer,
+    Tokens,
+    flat_gradient,
+    spans_of,
+    train_before,
+    victim_by_name,
+)
 from eris.errors import ConfigError
 from eris.seeds import Seed, public_root
 from eris.shards.plan import ShardPlan, contiguous, scattered
@@ -71,14 +80,13 @@ class TextPlan:
     noises: tuple[float, ...] = (0.0,)
     texts: int = 5
     seed: int = 1
+    steps_before: int = 0  # on other texts: where it is 0, half of each adapter has a gradient of zero
 
     def check(self) -> None:
         """Refuse a plan that cannot be carried out."""
         for known, chosen, what in ((PLANS, self.plans, "plan"), (TEXT_ATTACKS, self.attacks, "attack on texts")):
             if unknown := [name for name in chosen if name not in known]:
                 raise ConfigError(f"there is no {what} {unknown[0]!r}", fix=f"use one of {', '.join(known)}")
-        if "search" in self.attacks and self.model != "tiny":
-            raise ConfigError("the search only works on the tiny transformer", fix="use --attack span")
         if not all(0 < keep <= 1 for keep in self.keeps) or not all(noise >= 0 for noise in self.noises):
             raise ConfigError("a kept share or noise is out of range", fix="use 0 < share ≤ 1 and noise ≥ 0")
 
@@ -95,6 +103,7 @@ def audit_text(plan: TextPlan, out: Path, *, notice: Notice = lambda *_: None) -
     """Attack every point of the map, write text.json and return its results."""
     plan.check()
     victim = victim_by_name(plan.model, lora=plan.lora, seed=plan.seed)
+    train_before(victim, plan.steps_before, public_root(plan.seed).child("before"))
     jobs = [(cell, attack) for cell in plan.cells() for attack in plan.attacks]
     results = []
     for number, (cell, attack) in enumerate(jobs):
@@ -105,7 +114,7 @@ def audit_text(plan: TextPlan, out: Path, *, notice: Notice = lambda *_: None) -
     return results
 
 
-def _result(victim: TextVictim, plan: TextPlan, cell: TextCell, attack: str) -> dict[str, Any]:
+def _result(victim: TinyTransformer | Encoder, plan: TextPlan, cell: TextCell, attack: str) -> dict[str, Any]:
     shares, share_seen, began = [], [], time.perf_counter()
     for number in range(plan.texts):
         seed = public_root(plan.seed).child("text", number)
@@ -129,12 +138,11 @@ def _over_texts(shares: Sequence[float]) -> Mapping[str, float | None]:
     return mean_over_seeds(shares) if len(shares) > 1 else {"value": shares[0], "low": None, "high": None}
 
 
-def _recovered(victim: TextVictim, seen: SeenGradient, text: Tokens, attack: str, seed: Seed) -> float:
+def _recovered(victim: TinyTransformer | Encoder, seen: SeenGradient, text: Tokens, attack: str, seed: Seed) -> float:
     """Return the share of tokens that the attack finds at the right place."""
     if attack == "span":
         found = tokens_in_span(victim, seen, len(text))
     else:
-        assert isinstance(victim, TinyTransformer)
         found = TokenSearch().tokens(victim, seen, len(text), seed.child("search"))
     return 0.0 if found is None else float((found == text).mean())
 

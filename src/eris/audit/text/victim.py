@@ -2,7 +2,11 @@
 
 `TinyTransformer` is our own: a causal language model with learned positions and two layers. With `lora` its first
 layer's projections have adapters and nothing else is trained. `Encoder` is a BERT-like network, such as MiniLM, with a
-fresh head. An attack knows the weights of either, and the input of the first attention layer for every token and place.
+fresh head; with `lora` PEFT puts adapters on query and value of all its layers. An attack knows the weights of either,
+adapters included, and the input of the first attention layer for every token and place.
+
+An adapter adds B A x to a frozen W x. Training starts with B = 0, so in the first round the gradient of A is zero and
+only that of B says anything; `train_before` takes steps on other texts, after which both do.
 """
 
 from __future__ import annotations
@@ -16,13 +20,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.errors import ConfigError
+from eris.errors import MissingExtra
+from eris.seeds import Seed
 
-__all__ = ["Encoder", "TextVictim", "TinyTransformer", "Tokens", "flat_gradient", "spans_of", "victim_by_name"]
+__all__ = [
+    "Encoder", "TextVictim", "TinyTransformer", "Tokens", "flat_gradient", "gradients_of_each", "spans_of",
+    "train_before", "victim_by_name",
+]  # fmt: skip
 
 Tokens = NDArray[np.int64]
 
 _END = 0  # the token after every text
+_LENGTH_BEFORE, _RATE_BEFORE = 16, 1e-3  # of the texts trained on before the attacked one, and of Adam
 
 
 class TextVictim(Protocol):
@@ -135,15 +144,16 @@ class TinyTransformer(nn.Module):
         downs = [getattr(self._first, part).down for part in ("query", "key", "value")]
         return torch.stack([functional.linear(inner, down) for down in downs]).detach()
 
-    def embedded(self, tokens: Tensor) -> Tensor:
-        """Return the tokens' own embeddings, before positions are added."""
-        return self.words(tokens)  # type: ignore[no-any-return]
+    @property
+    def table(self) -> Tensor:
+        """Each token's own embedding, before positions are added."""
+        return self.words.weight
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Return the mean loss of every token but the first, and of the end of the text."""
-        return self.loss_of(self.embedded(tokens), functional.one_hot(tokens, self.vocabulary).float())
+        return self(self.table[tokens], functional.one_hot(tokens, self.vocabulary).float())  # type: ignore[no-any-return]
 
-    def loss_of(self, embedded: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, embedded: Tensor, targets: Tensor) -> Tensor:
         """Return the same loss for embeddings and soft targets, which a search can move."""
         x = (embedded + self.places.weight[: len(embedded)])[None]
         for layer in self.layers:
@@ -157,47 +167,102 @@ class TinyTransformer(nn.Module):
         return self.layers[0]
 
 
-class Encoder:
-    """A BERT-like network with a fresh head for two classes, by the name of a pretrained model (minilm-l6)."""
+class Encoder(nn.Module):
+    """A BERT-like network with a fresh head for two classes, by the name of a pretrained model (minilm-l6).
 
-    def __init__(self, source: str) -> None:
+    Args:
+        source: the pretrained model.
+        lora: the rank of adapters on query and value, which are then trained alone; 0 trains the layers themselves.
+    """
+
+    def __init__(self, source: str, *, lora: int = 0) -> None:
         from eris.models.text import TextClassifier
 
-        torch.manual_seed(0)  # for the fresh head alone
-        self._model = TextClassifier(source=source).eval()
-        self._bert = next(iter(self._model.network.children()))
-        self.vocabulary = int(self._bert.embeddings.word_embeddings.num_embeddings)
+        super().__init__()
+        torch.manual_seed(0)  # for the fresh head and adapters
+        self.network = TextClassifier(source=source).eval().network
+        self.network.set_attn_implementation("eager")  # fused attention has no second derivatives
+        self.lora = lora
+        if lora:
+            _adapt(self.network, lora)
+        self.vocabulary = len(self.table)
 
     @property
     def spanning(self) -> tuple[str, ...]:
-        """The first layer's projections."""
-        return tuple(f"encoder.layer.0.attention.self.{part}.weight" for part in ("query", "key", "value"))
+        """The first layer's projections; with adapters, their half whose gradient is not zero at the start."""
+        first, end = ".layer.0.attention.self.", ".lora_B.default.weight" if self.lora else ".weight"
+        parts = ("query", "value") if self.lora else ("query", "key", "value")
+        wanted = tuple(f"{first}{part}{end}" for part in parts)
+        return tuple(name for name in self.trained() if name.endswith(wanted))
 
     def trained(self) -> dict[str, Tensor]:
-        """Return the weights of the encoder's layers; embeddings are frozen."""
-        return {name: weight for name, weight in self._bert.named_parameters() if name.startswith("encoder.")}
+        """Return the weights of the encoder's layers, or the adapters; embeddings and head are frozen."""
+        kind = ".lora_" if self.lora else ".encoder."
+        return {name: weight for name, weight in self.network.named_parameters(prefix="network") if kind in name}
+
+    @property
+    def table(self) -> Tensor:
+        """Each token's own embedding, before positions are added."""
+        return self._bert.embeddings.word_embeddings.weight  # type: ignore[no-any-return]
 
     def inputs_at(self, place: int) -> Tensor:
-        """Return the embedding layer's output for each token at a place."""
+        """Return the embedding layer's output for each token; with adapters, as those of query and value see it."""
         parts = self._bert.embeddings
         with torch.no_grad():
-            summed = parts.word_embeddings.weight + parts.position_embeddings.weight[place]
+            summed = self.table + parts.position_embeddings.weight[place]
             normalised: Tensor = parts.LayerNorm(summed + parts.token_type_embeddings.weight[0])
-        return normalised
+            if not self.lora:
+                return normalised
+            weights = self.trained()
+            downs = [weights[name.replace(".lora_B.", ".lora_A.")] for name in self.spanning]
+            return torch.stack([functional.linear(normalised, down) for down in downs])
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Return the loss of one text labelled with the first class."""
-        return functional.cross_entropy(self._model(tokens[None]), torch.zeros(1, dtype=torch.int64))
+        return self(self.table[tokens], tokens)  # type: ignore[no-any-return]
+
+    def forward(self, embedded: Tensor, _: Tensor) -> Tensor:
+        """Return the same loss for embeddings, which a search can move; no token is a target here."""
+        logits = self.network(inputs_embeds=embedded[None]).logits
+        return functional.cross_entropy(logits, torch.zeros(1, dtype=torch.int64))
+
+    @property
+    def _bert(self) -> Any:
+        return next(iter(self.network.children()))
 
 
-def victim_by_name(name: str, *, lora: int = 0, seed: int = 1) -> TextVictim:
+def _adapt(network: nn.Module, rank: int) -> None:
+    """Put fresh adapters on query and value of every layer, where they are usual for encoders, and freeze the rest."""
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ModuleNotFoundError as error:
+        raise MissingExtra("peft", "text", "adapters on a pretrained model") from error
+    settings = LoraConfig(r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=["query", "value"])
+    inject_adapter_in_model(settings, network)
+    for name, weight in network.named_parameters():
+        weight.requires_grad_(".lora_" in name)
+
+
+def victim_by_name(name: str, *, lora: int = 0, seed: int = 1) -> TinyTransformer | Encoder:
     """Return a victim by name: `tiny`, or an encoder that `eris data get` knows."""
     if name == "tiny":
         torch.manual_seed(seed)
         return TinyTransformer(lora=lora)
-    if lora:
-        raise ConfigError("adapters can be attacked only on the tiny transformer", fix="leave --lora or --model out")
-    return Encoder(name)
+    return Encoder(name, lora=lora)
+
+
+def train_before(victim: TinyTransformer | Encoder, steps: int, seed: Seed) -> None:
+    """Take steps of Adam on other texts, as earlier rounds would, so that no half of an adapter is zero any more."""
+    weights = list(victim.trained().values())
+    optimizer = torch.optim.Adam(weights, lr=_RATE_BEFORE)
+    for step in range(steps):
+        text = torch.from_numpy(seed.child("text", step).integers(victim.vocabulary, count=_LENGTH_BEFORE))
+        with torch.enable_grad():
+            gradients = torch.autograd.grad(victim.loss(text), weights)
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = gradient
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def flat_gradient(victim: TextVictim, tokens: Tokens) -> NDArray[np.float32]:
@@ -206,6 +271,17 @@ def flat_gradient(victim: TextVictim, tokens: Tokens) -> NDArray[np.float32]:
     with torch.enable_grad():
         parts = torch.autograd.grad(victim.loss(torch.from_numpy(tokens)), list(weights.values()))
     return np.concatenate([part.detach().numpy().ravel() for part in parts])
+
+
+def gradients_of_each(victim: TinyTransformer | Encoder, embedded: Tensor, targets: Tensor) -> list[Tensor]:
+    """Return the gradients of several texts of one length, text by text: one stack for each trained weight."""
+    weights = {name: weight.detach() for name, weight in victim.trained().items()}
+
+    def loss(weights: dict[str, Tensor], embedded: Tensor, targets: Tensor) -> Tensor:
+        return torch.func.functional_call(victim, weights, (embedded, targets))  # type: ignore[no-any-return]
+
+    found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weights, embedded, targets)
+    return [found[name] for name in weights]
 
 
 def spans_of(weights: Mapping[str, Tensor]) -> dict[str, slice]:

@@ -27,7 +27,7 @@ def poisoning(
     ] = None,
     rule: Annotated[
         list[str] | None,
-        typer.Option(help="mean, median, trimmed mean, fixed point (default: all); repeatable."),
+        typer.Option(help="mean, median, trimmed mean, fixed point (default: these), masked; repeatable."),
     ] = None,
     attackers: Annotated[int, typer.Option(min=1, help="Number of attackers; fewer than half of the members.")] = 2,
     target: Annotated[int, typer.Option(min=0, help="The class that the backdoor leads to.")] = 0,

@@ -18,7 +18,7 @@ _PAUSE = 10.0  # seconds between two lines
 
 
 class _Progress:
-    """One bar, or lines if nobody could see it move."""
+    """A progress bar; plain lines if not on a terminal."""
 
     def __init__(self, begin: str, total: int | None, columns: tuple[ProgressColumn, ...], *, visible: bool) -> None:
         from rich.progress import Progress

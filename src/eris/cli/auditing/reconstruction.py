@@ -34,7 +34,9 @@ def reconstruction(
     changes: Changes = None,
     observer: Annotated[
         list[str] | None,
-        typer.Option(help="aggregator (default), pair (masked), coalition:C, server, broadcast or wire; repeatable."),
+        typer.Option(
+            help="aggregator (default), unmasker or pair (masked), coalition:C, server, broadcast or wire; repeatable."
+        ),
     ] = None,
     attack: Annotated[
         list[str] | None,

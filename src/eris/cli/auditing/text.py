@@ -35,6 +35,9 @@ def text(
     keep: Annotated[str, typer.Option(help="Shares of a shard that compression sends.")] = "1",
     noise: Annotated[str, typer.Option(help="Noise multipliers, with the gradient clipped to its own length.")] = "0",
     texts: Annotated[int, typer.Option(min=1, help="Texts for each point of the grid.")] = 5,
+    steps_before: Annotated[
+        int, typer.Option(min=0, help="Steps on other texts before the attacked one; adapters start half at zero.")
+    ] = 0,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -47,6 +50,8 @@ def text(
     `eris audit text --attack search --aggregators 8,32 --tokens 8 --plan random`
 
     `eris audit text --lora 16 --tokens 8 --keep 1,0.2 --noise 0,0.001`
+
+    `eris audit text --lora 16 --attack span --attack search --model minilm-l6 --tokens 4 --aggregators 1,8`
     """
     from eris.audit.text.run import TextPlan, audit_text
 
@@ -61,6 +66,7 @@ def text(
         keeps=_numbers(keep),
         noises=_numbers(noise),
         texts=texts,
+        steps_before=steps_before,
     )
     with resumable(folder), Attacks(visible=not as_json) as progress:
         results = audit_text(asked, folder, notice=progress)

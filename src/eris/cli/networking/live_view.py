@@ -53,7 +53,7 @@ class LiveView:
     """What `eris up` shows: a bar for the run, a row for each peer."""
 
     def __init__(self, processes: Mapping[str, int], rounds: int, console: Console) -> None:
-        """Show peers by name, each with its process."""
+        """Show peers by name, each with the id of its process, over so many `rounds`."""
         self._console, self._peers = console, {name: _Row(pid) for name, pid in processes.items()}
         self._progress = round_bar(console, "round", 16)
         self._bar = self._progress.add_task("round", total=rounds, facts="starting")

@@ -169,7 +169,7 @@ def known_caller(
     found = [] if given else list(_beside(file, names))
     if len(found) > 1 and found[0] not in federation.coordinators:
         raise ConfigError(
-            f"there are credentials of {', '.join(found)} beside {file}, and the request is recorded under a name",
+            f"{file}'s folder has credentials of {', '.join(found)}; the request must be made in one name",
             fix="say who you are with --peer NAME",
         )
     credentials = find_credentials(file, federation, given, *names)

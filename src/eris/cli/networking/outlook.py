@@ -23,12 +23,12 @@ def if_one_leaves(status: Overview, name: str, least: int) -> str:
     if status.ended:
         return f"the run has ended already ({status.ended}); {name} is removed from it"
     if not status.started:
-        return f"the run has not begun; it keeps waiting for all listed peers, and {name} may still come"
+        return f"the run has not begun; it keeps waiting for all listed peers, and {name} may still join"
     if len(others) < least:
         left = f"{len(others)} members are left, and means of fewer than {least} are not published"
-        return f"the run ends for everybody after {status.round} of {status.rounds} rounds (exit code 14): {left}"
+        return f"the run ends for all members after {status.round} of {status.rounds} rounds (exit code 14): {left}"
     if len(here) < least:
-        return f"the run waits without {name}: {len(here)} are here, {least} are needed; away: {_named(away)}"
+        return f"the run waits without {name}: {len(here)} are present, {least} are needed; away: {_named(away)}"
     return f"the run continues without {name} from the next round, with {_named(here)}"
 
 
@@ -38,7 +38,7 @@ def if_stopped(status: Overview) -> str:
         return f"the run has ended already ({status.ended})"
     here = [peer.name for peer in status.peers if peer.here]
     done = f"after {status.round} of {status.rounds} rounds" if status.started else "before its first round"
-    whom = f"for {_named(here)}" if here else "and nobody is here"
+    whom = f"for {_named(here)}" if here else "and no peer is present"
     return f"the run ends {done} {whom} (exit code 24); the same commands in the same folders continue it"
 
 

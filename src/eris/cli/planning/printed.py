@@ -13,7 +13,7 @@ from eris.cli.planning.notes import make_table
 from eris.cli.planning.request import Asked, printed_settings, scenario_of
 from eris.paper.difference import Difference, differences
 from eris.paper.panels import PrintedLine, main_text, panel, rows
-from eris.paper.table_rules import PRINTED, table_row
+from eris.paper.table_rules import PRINTED, row_of
 from eris.planner.quantity import parse_rate
 from eris.report.figures import label_of
 from eris.report.units import format_bytes, format_seconds
@@ -63,18 +63,7 @@ _PRINTED_NOTES = (
 def _own_panel(asked: Asked, rate: float) -> list[PrintedLine]:
     round, settings = scenario_of(asked), printed_settings(asked)
     return [
-        PrintedLine(
-            label_of(method),
-            table_row(
-                method,
-                n=round.model.values,
-                members=round.members,
-                aggregators=len(round.aggregators),
-                rate=rate,
-                keep=round.keep,
-                baselines=settings,
-            ),
-        )
+        PrintedLine(label_of(method), row_of(method, round, rate=rate, baselines=settings))
         for method in asked.methods or PRINTED
     ]
 

@@ -151,7 +151,7 @@ def _grid(members: int) -> Any:
 
         @property
         def run(self) -> Any:
-            raise ConfigError("the ServerApp uses grid.run, which eris does not have", fix="leave that out")
+            raise ConfigError("the ServerApp reads grid.run, which eris does not support", fix="remove that")
 
         def create_message(self, content: Any, message_type: str, dst_node_id: int, group_id: str, ttl: Any) -> Any:
             from flwr.app import Message

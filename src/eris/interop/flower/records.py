@@ -65,12 +65,15 @@ def no_float64(arrays: Arrays, where: str) -> Arrays:
 
 
 def checked(arrays: Arrays, like: Arrays, where: str) -> Arrays:
-    """Return arrays in the model's order; refuse other names or shapes."""
+    """Return arrays in the model's order; refuse other names or shapes.
+
+    `like` has the model's arrays; errors say that the others come from `where`.
+    """
     if set(arrays) != set(like):
         other = sorted(set(arrays) ^ set(like))
         raise TaskError(
             f"{where} does not have the model's arrays: only one side has {', '.join(other[:3])}",
-            fix="return all arrays that came, under their names",
+            fix="return all arrays that you received, under the same names",
         )
     for name, array in arrays.items():
         if array.shape != like[name].shape:
@@ -117,7 +120,13 @@ def read_state(room: Vector) -> tuple[Any, Arrays, int]:
 
 
 def write_state(room: Vector, state: Any, kept: Arrays, count: int) -> None:
-    """Write a member's context.state, counters and number of examples into its memory, as bytes."""
+    """Write a member's context.state, counters and number of examples into its memory, as bytes.
+
+    Args:
+        room: the member's memory.
+        kept: arrays that stay with the member.
+        count: of its examples.
+    """
     from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
     from flwr.common.serde import recorddict_to_proto
 

@@ -145,7 +145,10 @@ class FlowerTask:
         return {name: flat[name].astype(start.dtype) if name in flat else start for name, start in self._start.items()}
 
     def _content(self, what: str, arrays: Arrays, round: int | None) -> Any:
-        """Return the records of a message in a round (evaluation: None), as Flower's strategies would send them."""
+        """Return the records of a message in a round (evaluation: None), as Flower's strategies would send them.
+
+        `what` is fit or evaluate, the word in the names of a classic app's records.
+        """
         from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
         record = ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
@@ -158,7 +161,15 @@ class FlowerTask:
     def _answer(
         self, kind: str, content: Any, member: int, state: Any, seed: Seed, round: int | None
     ) -> tuple[Any, Any]:
-        """Call the ClientApp; return the records of its answer (None: it has no evaluation) and its new state."""
+        """Call the ClientApp; return the records of its answer (None: it has no evaluation) and its new state.
+
+        Args:
+            kind: of the message: train, evaluate, …
+            content: its records.
+            state: the member's context.state.
+            seed: of all randomness while the app runs.
+            round: None where it belongs to none.
+        """
         from flwr.app import Context, Message, Metadata
         from flwr.app.constants import DEFAULT_TTL
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from eris.paper.experiment import Experiment, Panel, Treatment
 from eris.paper.settings import (
     CIFAR10,
@@ -11,13 +9,13 @@ from eris.paper.settings import (
     FEDAVG,
     MIN_LEAKAGE,
     SMALL,
+    BySize,
     DataSet,
     ldp,
     panel_of,
     priprune,
     smoke_panel,
     summary_rows,
-    table_sizes,
 )
 
 __all__ = ["EXPERIMENTS", "PLACE"]
@@ -35,17 +33,9 @@ def _arms(data: DataSet) -> tuple[Treatment, ...]:
     return summary_rows(data, both=True, sharded=False)
 
 
-def _in_table(data: DataSet) -> dict[str, Any]:
-    return {"printed": "biased", "column": data.name}
-
-
-def _in_figure(data: DataSet) -> dict[str, Any]:
-    del data
-    return {}
-
-
 _LARGE = (FEDAVG, ldp(10, "FedAvg+LDP"), priprune(0.01, "PriPrune"), ERIS_DSC, MIN_LEAKAGE)
 _STEPS = ("local.batch=4", "local.epochs=2")
+_BY_SIZE = BySize("biased", _SMALL, _PAPER, _STEPS)
 
 
 def _large(*, small: bool) -> Panel:
@@ -57,17 +47,11 @@ def _large(*, small: bool) -> Panel:
 
 
 EXPERIMENTS = (
-    Experiment(
-        "table-biased", "Two local epochs, means over sample sizes", "the same methods with several local steps",
-        table_sizes("biased", _arms, _in_table, small=_SMALL, paper=_PAPER, extra=_STEPS),
-        axis="n", averaged=True,
-        notes=("DSC keeps 1/(2 log₂ T), of IMDB 1/log₂ T: not in the text.",),
+    _BY_SIZE.table(
+        "Two local epochs", "the same methods with several local steps", _arms,
+        ("DSC keeps 1/(2 log₂ T), of IMDB 1/log₂ T: not in the text.",),
     ),
-    Experiment(
-        "figure-biased", "Two local epochs by sample size", "the same trainings as curves over n",
-        table_sizes("biased", _arms, _in_figure, small=_SMALL, paper=_PAPER, extra=_STEPS),
-        axis="n", shape="lines",
-    ),
+    _BY_SIZE.figure("Two local epochs", _arms),
     Experiment(
         "table-cifar-large", "CIFAR-10 with more data per client", "whether the picture changes with more data",
         {
