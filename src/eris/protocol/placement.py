@@ -63,9 +63,10 @@ class Placement:
 
         Nobody gets a shard that the same peer has in `taken`. Where no peer may have it, the shard stays with its
         absent home and is lost until that peer returns. If the shards stay as they are, members count what a peer has
-        seen over the whole run: so a peer that stays within the limit of the run is preferred, then one that had the
-        shard before; and among equals the next in the ring, so that all of them have room for one. `load`, the
-        coordinates that each peer has in this round, is brought up to date.
+        seen over the whole run, and so does this: members would send nothing to a peer above the limit, and the round
+        would wait for them. A peer that had the shard before is preferred, and among equals the next in the ring, so
+        that all of them have room for one. `load`, the coordinates that each peer has in this round, is brought up to
+        date.
         """
         layout, placed = self.policy.layout(self.round), list(homes)
         limit = self.share * layout.n * (1 + _ROUNDING)
@@ -74,10 +75,10 @@ class Placement:
                 continue
             size, other = layout.size(shard), taken[shard : shard + 1]
             free = (peer for peer in present if self.roster[peer].can_aggregate and peer not in other)
-            able = [peer for peer in free if load[peer] + size <= limit]
+            able = [peer for peer in free if load[peer] + size <= limit and self._seen(peer, shard) <= limit]
             if able:
-                news = {peer: self._news(peer, shard, limit) for peer in able}
-                placed[shard] = min(able, key=lambda peer: (*news[peer], load[peer], (peer - home) % 2**31))
+                new = {peer: self._is_new(peer, shard) for peer in able}
+                placed[shard] = min(able, key=lambda peer: (new[peer], load[peer], (peer - home) % 2**31))
                 load[placed[shard]] += size
             elif home not in self.roster:
                 raise RunStopped(
@@ -87,12 +88,15 @@ class Placement:
                 )
         return tuple(placed)
 
-    def _news(self, peer: int, shard: int, limit: float) -> tuple[bool, bool]:
-        """Return whether a shard would bring a peer above `limit` coordinates, and whether it is new to the peer.
+    def _seen(self, peer: int, shard: int) -> int:
+        """Return how many coordinates a peer will have seen in the whole run with this shard; 0 if shards move."""
+        had, layout = self.had.get(peer, ()), self.policy.layout(self.round)
+        return sum(map(layout.size, {*had, shard})) if self._stays else 0
 
-        Both count over the whole run, where the shards stay as they are; elsewhere neither matters.
-        """
-        if self.policy.schedule != "fixed":
-            return False, False
-        had, layout = set(self.had.get(peer, ())), self.policy.layout(self.round)
-        return sum(map(layout.size, had | {shard})) > limit, shard not in had
+    def _is_new(self, peer: int, shard: int) -> bool:
+        """Whether a shard that stays as it is would be new to a peer."""
+        return self._stays and shard not in self.had.get(peer, ())
+
+    @property
+    def _stays(self) -> bool:
+        return self.policy.schedule == "fixed"
