@@ -36,6 +36,7 @@ from tests.adversary.parties import forge_plans
 from tests.equivalence.case import Case
 from tests.equivalence.federation import Federation
 from tests.peer.town import settings, town
+from tests.protocol.test_liveness import spoiled as spoil
 from tests.protocol.world import sign_as, verify
 
 CASE = Case(n=400, members=7, shards=7, exponent=2, rounds=3, encoding=FixedPoint(), unmaskers=1)
@@ -567,6 +568,39 @@ def test_a_lie_about_the_sum_within_its_range_is_not_noticed(liar: str) -> None:
     [found] = [o for o in outcomes if o.manifest.shard == 2]
     assert np.array_equal(found.values, true_sum - bent)
     scene.federation.conclude(verdict)  # every member steps by it
+
+
+@pytest.mark.parametrize(("limit", "rounds"), [(None, 10), (16.0, 1)])
+def test_a_false_sum_also_sets_the_next_limit_until_honest_values_round_to_nothing(
+    limit: float | None, rounds: int
+) -> None:
+    """R follows the largest committed value, unless it is configured."""
+    federation = Federation(CASE.change(encoding=FixedPoint(limit), rounds=12))
+    began = float(federation.members[0].replica.limit[0])
+    for _ in range(rounds + 1):
+        plan = federation.plan()
+        federation.begin(plan)
+        uploads = federation.contribute(plan, federation._train)
+        ours = {k: member.uncovered([u for u in uploads if u.member == k]) for k, member in federation.members.items()}
+        federation.upload(plan, uploads)
+        outcomes = federation.cut(plan)
+        edge = np.full_like(outcomes[0].values, (1 << 30) - 1)  # as if all were at the limit, wherever that is
+        federation.publish(plan, [signed_with(outcomes[0], edge), *outcomes[1:]])
+        federation.conclude(federation.decide())
+    sent = any(part.part.symbols.any() for parts in ours.values() for part in parts if part.shard == 2)
+    assert sent is (limit is not None)
+    assert (float(federation.members[0].replica.limit[0]) == began) is (limit is not None)
+
+
+def test_a_member_that_spoils_two_rounds_lets_the_smallest_sum_be_four_ninths() -> None:
+    """Nobody can name it, a third sits out, and C has two thirds of the rest."""
+    federation = Federation(CASE.change(members=9, shards=3, rounds=4))
+    assert federation.plan().least_contributors == 6
+    for _ in range(2):
+        spoil(federation, 8)
+    resting = federation.plan()
+    assert (len(resting.participants), resting.least_contributors) == (6, 4)
+    assert resting.least_apart == 3  # of the nine
 
 
 # ── a hostile coordinator ────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +19,9 @@ from eris.protocol.in_process import InProcess
 from eris.protocol.messages import Published
 from eris.protocol.rules import Rules
 from eris.seeds import private_root, public_root
+from eris.simulate.process_engine import ProcessEngine
 from eris.simulate.work import StateLayout
+from eris.simulate.worker_process import TaskSource
 from tests.simulate.setting import Played, play, prepare, settings
 
 CASES = {
@@ -83,8 +86,27 @@ def test_sums_without_pads_are_those_that_pads_were_taken_off(case, tmp_path):
         assert any(entry.contributors != everybody for verdict in verdicts for entry in verdict.shards)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_shares_of_noise_in_another_epoch_are_those_of_the_roles(workers, tmp_path):
+    """A coordinator that was started again plans in another epoch, and members draw their shares anew."""
+    method, changes = MASKED["masked, shares of noise"]
+    config = settings(*changes, method=method)
+    source = TaskSource("eris.tasks:build_task", {"config": config.model_dump(mode="json", exclude_none=True)})
+    with ExitStack() as stack:
+        engine = stack.enter_context(closing(ProcessEngine(source, 2))) if workers > 1 else None
+        played = prepare(config, tmp_path / "one", **({} if engine is None else {"engine": engine}))
+        played.simulation.play(2)
+        played.simulation._script._coordinator.epoch = 3
+        played.simulation.play(4)
+    assert [event.plan.epoch for event in played.of(VerdictWritten)] == [0, 0, 3, 3]
+    replay_by_messages(played, round=masked_round)
+    whole = play(settings(*changes, method=method), tmp_path / "whole").simulation
+    assert not np.array_equal(played.simulation.replica.model, whole.replica.model)
+
+
 def masked_round(roles, plan, verdict, train) -> None:
     """Play a recorded round under real keys; every sum must have the recorded hash once its pads are off."""
+    roles.coordinator.epoch = plan.epoch
     planned = roles.plan()
     assert plan.unmaskers
     assert planned == replace(plan, chain=planned.chain, mask_keys=planned.mask_keys)
