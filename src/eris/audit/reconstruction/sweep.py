@@ -69,7 +69,7 @@ class ReconstructionSize:
 
 RECONSTRUCTION_SIZES = {
     "small": ReconstructionSize(
-        pictures=4,
+        pictures=3,
         attacks=("rank-one", "gauss-newton", "boxed", "idlg", "inverting-gradients"),
         shares=(1, 2, 4, 8),
         defence_attack="gauss-newton",
