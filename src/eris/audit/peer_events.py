@@ -62,7 +62,19 @@ class PeerEvents:
         for member in plan.participants:
             if member not in self._own:
                 weight, silent = float(plan.weights[member]), (0,) * plan.shards
-                self._audit(Sent(plan.round, member, (), silent, weight, 1.0, none, nowhere, buffers))
+                self._audit(
+                    Sent(
+                        round=plan.round,
+                        member=member,
+                        reached=(),
+                        bytes=silent,
+                        weight=weight,
+                        steps=1.0,
+                        values=none,
+                        support=nowhere,
+                        buffers=buffers,
+                    )
+                )
 
     def _as_sent(self, parts: list[Received]) -> Sent:
         """Return the part of one member's message that this peer received, as a `Sent` event."""
