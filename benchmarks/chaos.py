@@ -6,10 +6,10 @@ Every process is an ordinary `eris coordinator` or `eris join`. After every seco
 gets SIGKILL; a peer is started again a round later, the coordinator at once (no round ends without it). Members train
 three epochs a round, so that a round lasts about as long as a process takes to start, and nobody is killed in the last
 rounds, so that all can be back for the end. Prints one JSON object: what was killed when, and whether all of this held:
-every round ended within its deadline and two seconds; all peers came to one model; no more shards were lost than peers
-were killed (a shard dies with its aggregator); the accuracy is within a point of the undisturbed run's; a replay of the
-verdicts ends in the same digest. Ends with 1 if one of them did not. `--keep` keeps everybody's folders and logs, those
-of the replay and of the undisturbed run included.
+every round ended within its deadline and two seconds; all peers came to one model; every lost shard was that of a peer
+killed in that round, or of one that was away and for whom nobody else might stand in; the accuracy is within a point of
+the undisturbed run's; a replay of the verdicts ends in the same digest. Ends with 1 if one of them did not. `--keep`
+keeps everybody's folders and logs, those of the replay and of the undisturbed run included.
 """
 
 from __future__ import annotations
@@ -161,6 +161,19 @@ def verdicts(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line)["verdict"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def unexplained(path: Path, kills: list[dict[str, Any]], peers: list[str]) -> list[dict[str, Any]]:
+    """Return the lost shards whose aggregator was neither killed in that round nor away without a stand-in."""
+    died = {(kill["after_round"] + later, kill["killed"]) for kill in kills for later in (1, 2)}  # noticed a round late
+    return [
+        {"round": verdict["round"], "shard": entry["shard"], "lost": entry["lost"]}
+        for verdict in verdicts(path)
+        for entry in verdict["shards"]
+        if entry["lost"]
+        and "its aggregator is away" not in entry["lost"]
+        and (verdict["round"], peers[entry["aggregator"]]) not in died
+    ]
+
+
 def main() -> int:
     """Run, judge, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -203,7 +216,7 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
     shards = [entry for verdict in verdicts(written) for entry in verdict["shards"]]
     lost_in = {each["round"]: sum(bool(entry["lost"]) for entry in each["shards"]) for each in verdicts(written)}
     lost, killed = sum(bool(entry["lost"]) for entry in shards), sum(k["killed"] != COORDINATOR for k in chaos.kills)
-    committed = 1 - lost / len(shards)
+    committed, lacking = 1 - lost / len(shards), unexplained(written, chaos.kills, troupe.peers)
     replayed = run(config, folder / "replay", replay=written).summaries[0]
     undisturbed = run(config, folder / "undisturbed").summaries[0]
     there = {name: notice for name, notice in chaos.ends.items() if notice["rounds"] == given.rounds}
@@ -221,6 +234,7 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
         "killed_peers": killed,
         "back_too_late": sorted(set(troupe.peers) - there.keys()),  # their run was over before they had started
         "lost_in_round": {round: lost for round, lost in lost_in.items() if lost},
+        "lost_without_a_kill": lacking,
         "lost": dict(Counter(entry["lost"] for entry in shards if entry["lost"])),
         "accuracy": accuracy[0],
         "undisturbed_accuracy": accuracy[1],
@@ -228,7 +242,7 @@ def judge(folder: Path, config: Config, given: argparse.Namespace) -> dict[str, 
             "no_hang": slowest <= given.deadline + 2.0,
             "one_model": len(digests) == 1 and len(there) == given.peers,
             "ended_finished": {notice["how"] for notice in chaos.ends.values()} == {"finished"},
-            "committed": lost <= killed,
+            "committed": not lacking,
             "accuracy": None in accuracy or abs(accuracy[0] - accuracy[1]) <= 0.01,
             "replay": digests == {replayed["model_digest"]},
         },

@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 
 from eris.errors import ConfigError, Reason, Refused, RunStopped
+from eris.local.spec import ModelSpec
 from eris.protocol.coordinator import Coordinator
 from eris.protocol.journal import Membership
 from eris.protocol.member import NO_REFERENCE
 from eris.protocol.messages import Manifest, Report, Withheld
+from eris.protocol.placement import Placement
 from eris.protocol.roster import RosterEntry, roster_weights
 from eris.protocol.round_plan import Deadlines, RoundPlan
 from eris.protocol.rules import Rules
 from eris.protocol.verdict import GENESIS, Verdict
+from eris.seeds import public_root
+from eris.shards.policy import ShardPolicy
 from eris.wire.schema import plain, read_plain
 from tests.protocol.test_rounds import check_equal, recipe, reference, world
 from tests.protocol.world import sign_as, verify
@@ -119,6 +123,25 @@ def test_a_replacement_that_would_see_too_much_leaves_the_shard_lost() -> None:
     made.leave(1)
     with pytest.raises(RunStopped, match="no other peer may take it"):
         made.plan(0.0)
+
+
+def test_nobody_stands_in_beyond_what_members_allow_in_the_whole_run() -> None:
+    """Shards that stay are counted over the run: nobody would send a third one, and the round would wait for it."""
+    peers, had = {entry.peer: entry for entry in roster(4)}, {peer: {peer} for peer in range(4)}
+    policy = ShardPolicy(ModelSpec.flat(8), 4, public_root(1))
+
+    def placed(*present: int) -> tuple[int, ...]:
+        found = Placement(policy, Rules("run", (0, 1, 2, 3), max_share=0.5), peers, 0, {}, had).place(present)[0]
+        for shard, peer in enumerate(found):
+            had[peer].add(shard)
+        return found
+
+    assert placed(1, 2, 3) == (1, 1, 2, 3)
+    assert placed(0, 1, 2) == (0, 1, 2, 0)
+    assert placed(1, 2, 3) == (1, 1, 2, 3)  # whoever has seen it before
+    assert placed(0, 1) == (0, 1, 2, 0)  # both have seen two: shard 2 waits for its home
+    del peers[2]
+    assert placed(0, 1)[2] in (0, 1)  # it left for good: somebody has to be named
 
 
 def test_members_that_cannot_be_dialled_never_aggregate() -> None:

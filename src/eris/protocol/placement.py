@@ -75,7 +75,9 @@ class Placement:
                 continue
             size, other = layout.size(shard), taken[shard : shard + 1]
             free = (peer for peer in present if self.roster[peer].can_aggregate and peer not in other)
-            able = [peer for peer in free if load[peer] + size <= limit and self._seen(peer, shard) <= limit]
+            able = [peer for peer in free if load[peer] + size <= limit]
+            within = [peer for peer in able if self._seen(peer, shard) <= limit]
+            able = within if within or home in self.roster else able  # one that left for good has no home to stay at
             if able:
                 new = {peer: self._is_new(peer, shard) for peer in able}
                 placed[shard] = min(able, key=lambda peer: (new[peer], load[peer], (peer - home) % 2**31))
