@@ -26,6 +26,9 @@ aggregators = 2
 [data]
 name = "synthetic-quadratic"
 
+[privacy]
+masking = "none"
+
 [federation]
 name = "grove"
 coordinator = "127.0.0.1:{port}"
