@@ -7,9 +7,9 @@ gets SIGKILL; a peer is started again a round later, the coordinator at once (no
 three epochs a round, so that a round lasts about as long as a process takes to start, and nobody is killed in the last
 rounds, so that all can be back for the end. Prints one JSON object: what was killed when, and whether all of this held:
 every round ended within its deadline and two seconds; all peers came to one model; every lost shard was that of a peer
-killed in that round, or of one that was away and for whom nobody else might stand in; the accuracy is within a point of
-the undisturbed run's; a replay of the verdicts ends in the same digest. Ends with 1 if one of them did not. `--keep`
-keeps everybody's folders and logs, those of the replay and of the undisturbed run included.
+killed in that round, or of one that was away or just back, and for whom nobody else might stand in; the accuracy is
+within a point of the undisturbed run's; a replay of the verdicts ends in the same digest. Ends with 1 if one of them did
+not. `--keep` keeps everybody's folders and logs, those of the replay and of the undisturbed run included.
 """
 
 from __future__ import annotations
@@ -169,6 +169,7 @@ def unexplained(path: Path, kills: list[dict[str, Any]], peers: list[str]) -> li
         for verdict in verdicts(path)
         for entry in verdict["shards"]
         if entry["lost"]
+        and entry["lost"] != "restarted"  # back in the middle of a round, which it sits out
         and "its aggregator is away" not in entry["lost"]
         and (verdict["round"], peers[entry["aggregator"]]) not in died
     ]
