@@ -8,8 +8,8 @@ three epochs a round, so that a round lasts about as long as a process takes to 
 rounds, so that all can be back for the end. Prints one JSON object: what was killed when, and whether all of this held:
 every round ended within its deadline and two seconds; all peers came to one model; every lost shard was that of a peer
 killed in that round, or of one that was away or just back, and for whom nobody else might stand in; the accuracy is
-within a point of the undisturbed run's; a replay of the verdicts ends in the same digest. Ends with 1 if one of them did
-not. `--keep` keeps everybody's folders and logs, those of the replay and of the undisturbed run included.
+within a point of the undisturbed run's; a replay of the verdicts ends in the same digest. Ends with 1 if one of them
+did not. `--keep` keeps everybody's folders and logs, those of the replay and of the undisturbed run included.
 """
 
 from __future__ import annotations
