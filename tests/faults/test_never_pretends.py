@@ -75,7 +75,8 @@ def test_one_is_killed_the_others_wait_it_comes_back_and_all_finish_alike(tmp_pa
     summaries = {name: town.summary(name) for name in NAMES}
     assert {(s["state"], s["ended"], s["rounds"]) for s in summaries.values()} == {("finished", "finished", ROUNDS)}
     assert len({s["model_digest"] for s in summaries.values()}) == 1
-    assert summaries["amber"]["lost_shards"] == 0  # the round it died in was taken back, and played with it
+    # The round it died in is played again with it, unless the others had its parts already: then its own shard is lost.
+    assert summaries["amber"]["lost_shards"] <= 1
     said = [(event["state"], event["why"]) for event in town.events("amber", "RunCourseChanged")]
     waited = next(index for index, (_, why) in enumerate(said) if "waiting for cedar (for" in why and "needs 3" in why)
     assert [state for state, _ in said[waited - 1 : waited + 2]] == ["training", "waiting", "training"]
