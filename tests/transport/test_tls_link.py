@@ -132,6 +132,30 @@ def test_a_link_that_has_only_said_hello_costs_little_room(
     assert taken / len(links) < 100 * 1024  # whoever dials again and again must not take a quarter megabyte each time
 
 
+def test_a_link_at_rest_keeps_no_space_to_receive_in(alice: Credentials, bob: Credentials, limits: LinkLimits) -> None:
+    links, long = [], bytes(100_000)
+    with LinkListener(bob, LOCAL, limits=limits) as listener:
+        links += [dial(listener.address, alice, expected="bob", limits=limits), listener.accept(5.0)]  # this thread's
+        exchange(*links)
+        tracemalloc.start()
+        try:
+            for _ in range(8):
+                left, right = dial(listener.address, alice, expected="bob", limits=limits), listener.accept(5.0)
+                exchange(left, right)
+                exchange(right, left)
+                left.send(HEADER, long)
+                right.receive_header()
+                right.receive_into(memoryview(bytearray(long)))
+                links += [left, right]
+            gc.collect()
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            for link in links:
+                link.close()
+    assert taken / 16 < 24 * 1024  # 100,000 of them on one machine; a record's space at each end would be 32 KiB
+
+
 def test_only_tls_1_3_with_a_certificate_and_without_tickets(bob: Credentials) -> None:
     for server_side in (True, False):
         context = bob.context(server_side=server_side)

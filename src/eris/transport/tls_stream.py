@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import threading
 import time
 from typing import cast
 
@@ -49,8 +50,8 @@ class TlsStream:
         self._wire = wire
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self._buffer = self._record = _NOTHING  # allocated when needed: an idle link has none
         self._unsent, self._unread = bytearray(), _NOTHING
+        self._much = False  # long messages come: read in chunks instead of records
         self._drained = False  # the last look emptied the socket: asking again would only cost a system call
 
     @property
@@ -156,16 +157,21 @@ class TlsStream:
 
     def read_into(self, view: memoryview, patience: Patience) -> int:
         """Decrypt into `view` what is there, at least one byte; 0 if the other side said goodbye."""
-        if not self._unread.nbytes and view.nbytes < _RECORD:  # headers and other small pieces: a record at a time
-            self._record = self._record or memoryview(bytearray(_RECORD))
-            self._unread = self._record[: self._decrypt_into(self._record, patience)]
-        if not self._unread.nbytes:
-            return 0 if view.nbytes < _RECORD else self._decrypt_into(view, patience)
-        return self._take_unread(view)
+        if self._unread.nbytes:
+            return self._take_unread(view)
+        if view.nbytes >= _RECORD:
+            return self._decrypt_into(view, patience)
+        record = _SPACES.record  # headers and other small pieces: a record at a time
+        self._unread = record[: self._decrypt_into(record, patience)]
+        count = self._take_unread(view)
+        if self._unread.nbytes:
+            self._unread = memoryview(bytes(self._unread))  # the space is the thread's, and its next link's
+        return count
 
     def _take_unread(self, view: memoryview) -> int:
         count = min(view.nbytes, self._unread.nbytes)
-        view[:count], self._unread = self._unread[:count], self._unread[count:]
+        view[:count], rest = self._unread[:count], self._unread[count:]
+        self._unread = rest if rest.nbytes else _NOTHING
         return count
 
     def _decrypt_into(self, view: memoryview, patience: Patience) -> int:
@@ -219,20 +225,35 @@ class TlsStream:
                 self._receive(patience)
 
     def _receive(self, patience: Patience) -> None:
-        self._buffer = self._buffer or memoryview(bytearray(_RECORD))
-        count = self._wire.read_into(self._buffer, patience)
+        space = _SPACES.chunk() if self._much else _SPACES.encrypted
+        count = self._wire.read_into(space, patience)
         if count:
-            self._incoming.write(self._buffer[:count])
+            self._incoming.write(space[:count])
         else:
             self._incoming.write_eof()
-        if count == self._buffer.nbytes < CHUNK:  # much is coming; a caller that only says hello never costs that room
-            self._buffer = memoryview(bytearray(CHUNK))
+        self._much |= count == space.nbytes  # a caller that only says hello never costs that room
 
     def _failure(self, error: ssl.SSLError) -> LinkClosed | LinkRefused:
         # In TLS 1.3 a server judges the client's certificate after the client is done: its alert comes with the data.
         if "ALERT" in (error.reason or ""):
             return refusal_from(error, self.remote)
         return LinkClosed(f"the encrypted stream is damaged ({error.reason})", clean=False, address=self.remote)
+
+
+class _Spaces(threading.local):
+    """Space to receive in, for each thread: links are many, threads few. Nothing stays in it between two calls."""
+
+    def __init__(self) -> None:
+        self.encrypted, self.record = memoryview(bytearray(_RECORD)), memoryview(bytearray(_RECORD))
+        self._chunk = _NOTHING
+
+    def chunk(self) -> memoryview:
+        """Return the space for long messages."""
+        self._chunk = self._chunk or memoryview(bytearray(CHUNK))
+        return self._chunk
+
+
+_SPACES = _Spaces()
 
 
 def refusal_from(error: ssl.SSLError, address: str) -> LinkRefused | LinkClosed:
