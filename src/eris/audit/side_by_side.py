@@ -1,19 +1,21 @@
-"""Trainings of an audit in processes of their own, several at once, each with one compute thread."""
+"""The work of an audit in processes of their own, several at once, each with one compute thread."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from multiprocessing.pool import Pool
+from typing import Any, Protocol, TypeVar
 
 from eris.events import Listener, RunEnded
 
-__all__ = ["side_by_side"]
+__all__ = ["Map", "in_processes", "side_by_side"]
 
 _Job = TypeVar("_Job", bound=tuple[Any, ...])
+_Any = TypeVar("_Any")
 _Done = TypeVar("_Done")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -30,12 +32,35 @@ def side_by_side(
         listeners: hear that a training is done, but not what happens in it.
     """
     made = []
-    with _one_thread_each(), multiprocessing.get_context("spawn").Pool(processes, _leave_interrupts) as pool:
+    with _pool(processes) as pool:
         for done, (config, *_) in zip(pool.imap(work, jobs), jobs, strict=True):
             made.append(done)
             for listener in listeners:
                 listener(RunEnded(config.rounds, True, "", 0.0))
     return made
+
+
+class Map(Protocol):
+    """Python's `map`, or one whose work is done in other processes."""
+
+    def __call__(self, work: Callable[[_Any], _Done], jobs: Iterable[_Any], /) -> Iterable[_Done]:
+        """Yield what `work` makes of each job, in their order."""
+        ...
+
+
+@contextmanager
+def in_processes(count: int) -> Iterator[Map]:
+    """Give a `map` that works in so many processes at once; with one, Python's own, here."""
+    if count < 2:
+        yield map
+        return
+    with _pool(count) as pool:
+        yield pool.imap
+
+
+def _pool(count: int) -> Pool:
+    with _one_thread_each():
+        return multiprocessing.get_context("spawn").Pool(count, _leave_interrupts)
 
 
 @contextmanager

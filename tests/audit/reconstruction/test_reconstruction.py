@@ -11,6 +11,7 @@ from eris.audit.reconstruction import Recovered
 from eris.audit.reconstruction.defence import methods_of, small_preset
 from eris.audit.reconstruction.run import RANDOM, ReconstructionPlan, audit_reconstruction
 from eris.audit.reconstruction.scores import scored
+from eris.audit.side_by_side import in_processes
 from eris.config import load_config
 from eris.errors import ConfigError, InputError
 from eris.simulate.run import run
@@ -69,6 +70,17 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path):
     assert [file.stat().st_mtime_ns for file in files] == times
     again = audit_reconstruction(plan(), tmp_path / "afresh")
     for one, other in zip(report.entries, again.entries, strict=True):
+        assert np.array_equal(one.scores.images, other.scores.images)
+        assert one.scores.scores == other.scores.scores
+
+
+def test_two_processes_come_to_the_same(tmp_path):
+    alone = audit_reconstruction(plan(), tmp_path / "alone")
+    with in_processes(2) as each:
+        together = audit_reconstruction(plan(), tmp_path / "together", each=each)
+    assert len(list((tmp_path / "together/pictures").iterdir())) == len(alone.entries)
+    for one, other in zip(alone.entries, together.entries, strict=True):
+        assert one.job == other.job
         assert np.array_equal(one.scores.images, other.scores.images)
         assert one.scores.scores == other.scores.scores
 

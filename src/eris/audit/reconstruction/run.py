@@ -15,12 +15,14 @@ from typing import Any
 
 from eris.audit.json_file import write_json
 from eris.audit.observer import Observer
-from eris.audit.reconstruction.attack import Mode, ReconstructionAttack, reconstruction_attack
+from eris.audit.reconstruction.attack import Labels, Mode, ReconstructionAttack, reconstruction_attack
 from eris.audit.reconstruction.attack_setup import AttackSetup, attack_setup, other_pictures
 from eris.audit.reconstruction.collect import VictimObservation, check_attackable
 from eris.audit.reconstruction.defence import Defence
 from eris.audit.reconstruction.observation import UpdateObservation
+from eris.audit.reconstruction.public_model import PublicModel
 from eris.audit.reconstruction.scores import (
+    Pictures,
     ReconstructionJob,
     ReconstructionScores,
     ScoredJob,
@@ -29,6 +31,7 @@ from eris.audit.reconstruction.scores import (
     scored,
     summarise,
 )
+from eris.audit.side_by_side import Map
 from eris.local.spec import Vector
 from eris.local.torch_module import one_thread
 from eris.seeds import public_root
@@ -77,41 +80,55 @@ class ReconstructionReport:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """A job with everything needed to do it."""
+    """A job with everything needed to do it, in another process too."""
 
     job: ReconstructionJob
-    observation: UpdateObservation  # what is attacked: of the setup, or noise of the same length
-    setup: AttackSetup
+    observation: UpdateObservation  # what is attacked: of the victim, or noise of the same length
+    public: PublicModel
+    seed: int  # of the training
+    originals: Pictures  # the victim's
+    labels: Labels  # the victim's
     attack: ReconstructionAttack
-
-    def do(self, *, told: bool) -> ReconstructionScores:
-        """Run the attack and score it; `told` gives it the labels."""
-        job, began = self.job, time.perf_counter()
-        seed = public_root(self.setup.seed).child("inversion", job.attack, job.victim)
-        labels = self.setup.labels[job.victim]
-        mode: Mode = "zero-filled" if job.mode == "zero-filled" else "mask-aware"
-        with one_thread():  # on these small networks a second one takes more time than it saves
-            found = self.attack.recover(
-                self.observation, self.setup.public, mode=mode, seed=seed, labels=labels if told else None
-            )
-        return scored(self.setup.originals[job.victim], labels, found, time.perf_counter() - began)
+    told: bool  # whether it is given the labels
 
 
-def audit_reconstruction(plan: ReconstructionPlan, out: Path, *, notice: Notice | None = None) -> ReconstructionReport:
+def _do(work: _Work) -> ReconstructionScores:
+    """Run the attack and score it."""
+    job, began = work.job, time.perf_counter()
+    seed = public_root(work.seed).child("inversion", job.attack, job.victim)
+    mode: Mode = "zero-filled" if job.mode == "zero-filled" else "mask-aware"
+    with one_thread():  # on these small networks a second one takes more time than it saves
+        found = work.attack.recover(
+            work.observation, work.public, mode=mode, seed=seed, labels=work.labels if work.told else None
+        )
+    return scored(work.originals, work.labels, found, time.perf_counter() - began)
+
+
+def audit_reconstruction(
+    plan: ReconstructionPlan, out: Path, *, notice: Notice | None = None, each: Map = map
+) -> ReconstructionReport:
     """Do every job of a plan that is not done yet, write reconstruction.json, and return all results.
 
     Args:
         plan: what to attack.
         out: the folder for the results.
         notice: told how many jobs are done, how many there are, and which one comes next.
+        each: does the jobs (`eris.audit.side_by_side.in_processes`: several at once).
     """
-    notice, entries = notice or _silent, list[ScoredJob]()
+    notice = notice or _silent
     works = list(_works(plan, notice))
-    for number, work in enumerate(works):
+    paths = {work.job.name: out / "pictures" / f"{work.job.name}.npz" for work in works}
+    found = {work.job.name: scores for work in works if (scores := kept(paths[work.job.name], work.job)) is not None}
+    left = [work for work in works if work.job.name not in found]
+    results_of_left = iter(each(_do, left))
+    for work in left:
         job = work.job
-        notice(number, len(works), f"{job.defence}, {job.attack}, {job.mode}")
-        entries.append(ScoredJob(job, _done(work, out / "pictures" / f"{job.name}.npz", told=plan.told)))
+        notice(len(found), len(works), f"{job.defence}, {job.attack}, {job.mode}")
+        found[job.name] = next(results_of_left)
+        paths[job.name].parent.mkdir(parents=True, exist_ok=True)
+        keep(paths[job.name], job, found[job.name])
     notice(len(works), len(works), "done")
+    entries = [ScoredJob(work.job, found[work.job.name]) for work in works]
     config = plan.defences[0].config
     results = summarise(entries, other_pictures(config, plan.candidates))
     settings = {defence.label: defence.config.model_dump(mode="json") for defence in plan.defences}
@@ -124,15 +141,6 @@ def audit_reconstruction(plan: ReconstructionPlan, out: Path, *, notice: Notice 
 
 def _silent(done: int, total: int, what: str) -> None:
     del done, total, what
-
-
-def _done(work: _Work, path: Path, *, told: bool) -> ReconstructionScores:
-    found = kept(path, work.job)
-    if found is None:
-        found = work.do(told=told)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        keep(path, work.job, found)
-    return found
 
 
 def _works(plan: ReconstructionPlan, notice: Notice) -> Iterator[_Work]:
@@ -167,7 +175,7 @@ def _of_mode(
     for seen in setup.observations:
         # If everything was seen there is nothing to fill, and the second mode would repeat the first.
         if seen.observation.seen.size < setup.public.n or mode == plan.modes[0]:
-            yield _Work(_job(plan, defence, seen, name, mode), seen.observation, setup, attack)
+            yield _work(plan, _job(plan, defence, seen, name, mode), seen.observation, setup, attack)
 
 
 def _controls(plan: ReconstructionPlan, setup: AttackSetup, name: str, attack: ReconstructionAttack) -> Iterator[_Work]:
@@ -176,7 +184,19 @@ def _controls(plan: ReconstructionPlan, setup: AttackSetup, name: str, attack: R
     for seen in first[: plan.controls]:
         seed = public_root(setup.seed).child("random-values", seen.victim)
         job = _job(plan, Defence(RANDOM, plan.defences[0].config), seen, name, "mask-aware")
-        yield _Work(job, seen.observation.randomised(seed), setup, attack)
+        yield _work(plan, job, seen.observation.randomised(seed), setup, attack)
+
+
+def _work(
+    plan: ReconstructionPlan,
+    job: ReconstructionJob,
+    observation: UpdateObservation,
+    setup: AttackSetup,
+    attack: ReconstructionAttack,
+) -> _Work:
+    victim = job.victim
+    of_victim = setup.originals[victim], setup.labels[victim]
+    return _Work(job, observation, setup.public, setup.seed, *of_victim, attack, plan.told)
 
 
 def _job(

@@ -15,6 +15,7 @@ from eris.audit.json_file import write_json
 from eris.audit.reconstruction.attack import Mode, registered
 from eris.audit.reconstruction.defence import SMALL, Defence
 from eris.audit.reconstruction.run import NOTES, RANDOM, Notice, ReconstructionPlan, audit_reconstruction
+from eris.audit.side_by_side import Map
 from eris.config import load_config
 from eris.errors import ConfigError
 
@@ -96,6 +97,7 @@ def run_shares(
     *,
     attacks: Sequence[str] = (),
     notice: Notice | None = None,
+    each: Map = map,
 ) -> list[dict[str, Any]]:
     """Attack updates cut into more and more shards; write sweep-reconstruction.json and return its points.
 
@@ -105,12 +107,13 @@ def run_shares(
         out: the folder for the results.
         attacks: the ones to make, instead of those of the size that can be made here.
         notice: told of the progress.
+        each: makes the attacks (`eris.audit.side_by_side.in_processes`: several at once).
     """
     points: list[dict[str, Any]] = []
     missing = {} if attacks else left_out(size, changes)
     for name in attacks or [name for name in size.attacks if name not in missing]:
         own = _sharded(size.settings(name, changes), size.shares)
-        points += _attacked(size, name, own, out / "runs" / name, notice)
+        points += _attacked(size, name, own, out / "runs" / name, notice, each)
     axis = "share of the update that is seen"
     used = [*SMALL, *size.changes, *changes]
     _write(out / "sweep-reconstruction.json", axis, used, points, left_out=missing)
@@ -130,6 +133,7 @@ def run_defences(
     *,
     attacks: Sequence[str] = (),
     notice: Notice | None = None,
+    each: Map = map,
 ) -> list[dict[str, Any]]:
     """Attack every defence; write sweep-defences.json and return its points, those on random values last.
 
@@ -141,7 +145,7 @@ def run_defences(
             raise ConfigError(f"{name} attacks another model than the others", fix="use idlg, boxed, …")
         base = size.settings(name, changes)
         defences = tuple(Defence(label, load_config(changes=[*base, *own])) for label, own in DEFENCES)
-        points += _attacked(size, name, defences, out / "runs" / name, notice)
+        points += _attacked(size, name, defences, out / "runs" / name, notice, each)
     points.sort(key=lambda point: point["defence"] == RANDOM)
     _write(out / "sweep-defences.json", "defence", [*SMALL, *size.changes, *changes], points)
     return points
@@ -161,7 +165,7 @@ def _sharded(base: Sequence[str], shares: Sequence[int]) -> tuple[Defence, ...]:
 
 
 def _attacked(
-    size: ReconstructionSize, attack: str, defences: tuple[Defence, ...], out: Path, notice: Notice | None
+    size: ReconstructionSize, attack: str, defences: tuple[Defence, ...], out: Path, notice: Notice | None, each: Map
 ) -> list[dict[str, Any]]:
     plan = ReconstructionPlan(
         defences=defences,
@@ -171,7 +175,7 @@ def _attacked(
         controls=size.controls,
         options=size.options.get(attack, {}),
     )
-    return audit_reconstruction(plan, out, notice=notice).results
+    return audit_reconstruction(plan, out, notice=notice, each=each).results
 
 
 def _write(path: Path, axis: str, settings: Sequence[str], points: list[dict[str, Any]], **facts: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,6 +77,7 @@ def reconstruction(
     from eris.audit.observer import parse_observer
     from eris.audit.reconstruction.plots import draw_grid
     from eris.audit.reconstruction.run import ReconstructionPlan, audit_reconstruction
+    from eris.audit.side_by_side import in_processes
 
     folder = out or stamped_folder()
     defences, model = _defences(source, [*_single_step(batch), *(changes or [])])
@@ -92,8 +94,8 @@ def reconstruction(
         model=model,
         told=told,
     )
-    with resumable(folder), Attacks(visible=not as_json) as progress:
-        report = audit_reconstruction(plan, folder, notice=progress)
+    with resumable(folder), Attacks(visible=not as_json) as progress, in_processes(os.cpu_count() or 1) as each:
+        report = audit_reconstruction(plan, folder, notice=progress, each=each)
     path = folder / "reconstruction.png"
     picture = drawn(lambda: draw_grid(report.entries, path), path)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,14 +109,15 @@ def _gaussianity(size: str, changes: list[str], folder: Path, *, visible: bool) 
 def _reconstruction(name: str, size: str, changes: list[str], attack: str, folder: Path, *, visible: bool) -> Found:
     from eris.audit.reconstruction.plots import plot_defences, plot_shares
     from eris.audit.reconstruction.sweep import RECONSTRUCTION_SIZES, left_out, run_defences, run_shares
+    from eris.audit.side_by_side import in_processes
 
     sweep, plot = (run_shares, plot_shares) if name == "reconstruction" else (run_defences, plot_defences)
     chosen = () if attack == "best" else (attack,)
     missing = left_out(RECONSTRUCTION_SIZES[size], changes) if sweep is run_shares and not chosen else {}
     for other, lack in missing.items():
         Console(stderr=True).print(f"without {other}: {lack}", soft_wrap=True, highlight=False, markup=False)
-    with resumable(folder), Attacks(visible=visible) as progress:
-        points = sweep(RECONSTRUCTION_SIZES[size], changes, folder, attacks=chosen, notice=progress)
+    with resumable(folder), Attacks(visible=visible) as progress, in_processes(os.cpu_count() or 1) as each:
+        points = sweep(RECONSTRUCTION_SIZES[size], changes, folder, attacks=chosen, notice=progress, each=each)
     path = folder / f"sweep-{name}.png"
     return points, reconstruction_table(points), drawn(lambda: plot(points, path), path)
 
