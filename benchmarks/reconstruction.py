@@ -28,7 +28,12 @@ momentum, and from random values.
 
     python benchmarks/reconstruction.py --defences [--pictures 50]
 
-attacks every defence of `eris audit sweep defences` with the same digits, network and attack, and
+attacks every defence of `eris audit sweep defences` with the same digits, network and attack, mask-aware and
+zero-filled;
+
+    python benchmarks/reconstruction.py --shares [--pictures 50] [--plot FILE]
+
+is `eris audit sweep reconstruction` with so many pictures, each attack against the share that it sees; and
 
     python benchmarks/reconstruction.py --masked [--seeds 10]
 
@@ -42,6 +47,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import tempfile
 import time
@@ -59,9 +65,11 @@ from eris.audit.observer import Observer, Vantage, parse_observer, partners_of
 from eris.audit.reconstruction import LocalSteps, UpdateObservation, reconstruction_attack
 from eris.audit.reconstruction.attack_setup import AttackSetup, attack_setup
 from eris.audit.reconstruction.ggl import GGL
+from eris.audit.reconstruction.plots import plot_shares
 from eris.audit.reconstruction.public_model import PublicModel
 from eris.audit.reconstruction.small_networks import SigmoidLeNet, TwoConvolutions
-from eris.audit.reconstruction.sweep import RECONSTRUCTION_SIZES, run_defences
+from eris.audit.reconstruction.sweep import RECONSTRUCTION_SIZES, ReconstructionSize, run_defences, run_shares
+from eris.audit.side_by_side import in_processes
 from eris.audit.similarity import Perceptual, identification, mse, pattern_distance, psnr, ssim
 from eris.config import load_config
 from eris.data import Images, load
@@ -440,15 +448,31 @@ def member_of(setup: AttackSetup, victim: int) -> tuple[NDArray[np.float64], boo
 
 
 def defences(count: int, folder: Path) -> list[dict[str, Any]]:
-    """Attack every defence mask-aware, as many random values too, and return the rows."""
+    """Attack every defence in both modes, as many random values too, and return the rows."""
+    with in_processes(os.cpu_count() or 1) as each:
+        return run_defences(_many(count), _members(count), folder, notice=_notice, each=each)
 
-    def notice(done: int, total: int, what: str) -> None:
-        still_time()
-        print(f"{done} of {total}: {what}", file=sys.stderr, flush=True)
 
-    size = replace(TINY, pictures=count, controls=count, modes=("mask-aware",))
-    changes = [f"members={max(count, 8)}", "seed=21", "data.fold=21"]
-    return run_defences(size, changes, folder, notice=notice)
+def shares(count: int, folder: Path, picture: Path | None) -> list[dict[str, Any]]:
+    """Make every attack on what one of 1, 2, 4 and 8 aggregators sees, and return the rows."""
+    with in_processes(os.cpu_count() or 1) as each:
+        points = run_shares(_many(count), _members(count), folder, notice=_notice, each=each)
+    if picture is not None:
+        plot_shares(points, picture)
+    return points
+
+
+def _many(count: int) -> ReconstructionSize:
+    return replace(TINY, pictures=count, controls=count)
+
+
+def _members(count: int) -> list[str]:
+    return [f"members={max(count, 8)}", "seed=21", "data.fold=21"]
+
+
+def _notice(done: int, total: int, what: str) -> None:
+    still_time()
+    print(f"{done} of {total}: {what}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -568,6 +592,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="Markdown tables instead of JSON")
     parser.add_argument("--batches", action="store_true", help="whole batches of small digits instead")
     parser.add_argument("--defences", action="store_true", help="small digits under every defence instead")
+    parser.add_argument("--shares", action="store_true", help="small digits by every attack on every share instead")
+    parser.add_argument("--plot", type=Path, help="a picture of --shares")
     parser.add_argument("--masked", action="store_true", help="small digits by every observer of masked shards instead")
     parser.add_argument("--seeds", type=int, default=10, help="federations of --masked")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after so many (exit 75)")
@@ -580,6 +606,9 @@ def main() -> None:
         if options.batches:
             sys.path.insert(0, str(Path(__file__).parents[1]))
             print(json.dumps(batches(options.pictures, folder), indent=1))
+            return
+        if options.shares:
+            print(json.dumps(shares(options.pictures, folder, options.plot), indent=1))
             return
         if options.defences or options.masked:
             rows = defences(options.pictures, folder) if options.defences else masked(options.seeds, folder)
