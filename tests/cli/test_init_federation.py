@@ -28,6 +28,9 @@ def test_masks_are_on_from_four_peers_and_plain_says_what_it_means(tmp_path, cou
     text = path.read_text(encoding="utf-8").lower()
     assert "each aggregator sees its part of your update" in text
     assert ("its part of each update" in said) == (masking == "none")
+    for told in (said, text.replace("\n# ", " ")):
+        price = "cannot be named" in told and "median and trimmed mean are refused" in told
+        assert price == (masking == "pairs")
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,16 @@ def test_the_default_table(eris):
     assert "Traceback" not in text
 
 
+def test_a_share_is_not_shown_as_a_measure_of_privacy(eris):
+    from eris.cli.planning.notes import SHARE_NOTE
+
+    text = eris("plan", "1.65M")
+    number = re.search(rf"^ +(\d+) Exposure: {re.escape(SHARE_NOTE)}", text, re.MULTILINE)[1]
+    assert f"Time, memory, exposure {number.translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}" in text
+    assert SHARE_NOTE in eris("plan", "1.65M", "--advise", "--exposure", "25%")
+    assert "no measure" not in eris("plan", "1.65M", "--json")
+
+
 def test_numbers_for_programs(eris):
     data = json.loads(eris("plan", "1.65M", "--members", 50, "--aggregators", 10, "--keep", "1%", "--json"))
     assert [entry["method"] for entry in data["methods"]] == list(METHODS)

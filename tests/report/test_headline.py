@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,26 @@ def test_without_accuracy_only_the_rounds_are_claimed(tmp_path: Path) -> None:
     write_method(tmp_path, "eris", final_accuracy=None)
     (tmp_path / "metrics.jsonl").write_text("".join(f'{{"round": {number}}}\n' for number in range(30)))
     assert headline(methods_of(tmp_path)).startswith("ERIS finished 30 rounds with 10 members")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "ERIS reached 30.2 % accuracy in 1 round with 1 member;"),
+        ({"final_accuracy": None}, "ERIS reached"),
+        ({"finished": False}, "This run is not finished: ERIS finished 1 of 1 round "),
+    ],
+)
+def test_one_round_is_not_in_the_plural(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+    write_method(tmp_path, "eris", rounds=1, members=1, **changes)
+    sentence = headline(methods_of(tmp_path))
+    assert sentence.startswith(says)
+    assert not re.search(r"\b1 (rounds|members)", sentence)
+
+
+def test_all_of_one_round_is_that_round(tmp_path: Path) -> None:
+    write_method(tmp_path / "fedavg", "fedavg", rounds=1)
+    write_method(tmp_path / "eris", "eris", rounds=2, done=1)
+    sentence = headline(methods_of(tmp_path))
+    assert "FedAvg finished its one round (" in sentence
+    assert "ERIS finished 1 of 2 rounds (" in sentence

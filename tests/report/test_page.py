@@ -234,6 +234,15 @@ def test_not_a_number_stays_out_of_the_page(run: Path) -> None:
     assert set(page.figures["methods"][1]["curve"]["loss"]) == {None}
 
 
+def test_one_round_is_not_in_the_plural(tmp_path: Path) -> None:
+    write_method(tmp_path, "eris", rounds=1)
+    (tmp_path / "verdicts.jsonl").write_text(verdict(1, lost=(3,)))
+    page = page_of(tmp_path)
+    assert "10 members · 1 round · seed 0" in page.words
+    assert "1 shard lost, 0 committed without some members, in 1 round." in page.words
+    assert not re.search(r"(?<!= )\b1 (rounds|shards|members)\b", page.words)
+
+
 def test_lost_shards_are_shown_with_their_reasons(tmp_path: Path) -> None:
     write_method(tmp_path, "eris")
     lines = [verdict(1), verdict(2, lost=(3, 4)), verdict(3, absent=5)]

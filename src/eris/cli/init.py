@@ -29,11 +29,16 @@ max_share = {share:.2f}
 min_aggregators = {least}
 """
 _MASKED = """\
-# Aggregators see sums over many members. With "none", each aggregator sees its part of your update.
+# Aggregators see sums over many members. The price: a member that sends nonsense cannot be named, and median and
+# trimmed mean are refused. With "none", each aggregator sees its part of your update.
 masking = "pairs\""""
 _PLAIN = """\
 # Each aggregator sees its part of your update; with four peers or more, "pairs" would show it only sums.
 masking = "none\""""
+
+_SUMS_SEEN = (
+    "sums over many members (so a member that sends nonsense cannot be named, and median and trimmed mean are refused)"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -91,5 +96,5 @@ def _write_federation(path: Path, peers: list[str], name: str, coordinator: str,
         tried.write_text(text, encoding="utf-8")
         load_federation(tried)
     path.write_text(text, encoding="utf-8")
-    seen = "sums over many members" if masked else "its part of each update"
+    seen = _SUMS_SEEN if masked else "its part of each update"
     typer.echo(f"wrote {path}: an aggregator sees {seen}; every peer needs exactly this file")

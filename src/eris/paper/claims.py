@@ -135,15 +135,15 @@ class _Attacker:
 
 
 _PAPERS = _Attacker("paper's", "mia", _GUESSES, 1, " %")
-_ADAPTIVE = _Attacker("adaptive", "auc", _LEAKS, 3)
-_BOTH = (_PAPERS, _ADAPTIVE)
+_STRONGEST = _Attacker("strongest", "auc", _LEAKS, 3)
+_BOTH = (_PAPERS, _STRONGEST)
 
 
-def _by_both(papers: str, adaptive: str) -> str:
+def _by_both(papers: str, strongest: str) -> str:
     """Return the verdict on a claim that leakage falls: the strongest attacker's result decides."""
-    if adaptive == "falls":
-        return "holds" if papers == "falls" else "holds under the adaptive attack"
-    if adaptive == "stays" and papers:
+    if strongest == "falls":
+        return "holds" if papers == "falls" else "holds under the strongest attack"
+    if strongest == "stays" and papers:
         return "holds under the paper's attack alone" if papers == "falls" else "refuted"
     return UNDECIDED
 
@@ -234,7 +234,7 @@ def _dsc(results: Results) -> Claim:
 
 
 def _falls(results: Results, says: str, panel: str, arm: str, base: tuple[str, str, float | str]) -> Claim:
-    """Test whether leakage falls along an axis, by the paper's attack and by the adaptive one.
+    """Test whether leakage falls along an axis, by the paper's attack and by the strongest one.
 
     Args:
         says: the claim.
@@ -254,7 +254,7 @@ def _falls(results: Results, says: str, panel: str, arm: str, base: tuple[str, s
         chance += _chance(attacker, end)
         verdicts.append(attacker.fallen(away))
     verdict = _by_both(*verdicts)
-    return _about(results, name, says, verdict, "; ".join(parts), chance=chance.strip(), attacker="paper's, adaptive")
+    return _about(results, name, says, verdict, "; ".join(parts), chance=chance.strip(), attacker="paper's, strongest")
 
 
 def _chance(attacker: _Attacker, figure: Measured | None) -> str:
@@ -302,7 +302,7 @@ def _collusion(results: Results) -> Claim:
     verdict = _by_both(*verdicts)
     if verdict == "refuted":
         parts.append("one aggregator alone finds what all together find")
-    return _about(results, name, says, verdict, "; ".join(parts), chance=chance.strip(), attacker="paper's, adaptive")
+    return _about(results, name, says, verdict, "; ".join(parts), chance=chance.strip(), attacker="paper's, strongest")
 
 
 def _reconstruction(results: Results) -> Claim:
@@ -356,18 +356,18 @@ def _trade_off(results: Results) -> Claim:
                     lost[attacker.name].append(rival)
         parts.append(f"less {rival}: {', '.join(shown)}")
     verdict = UNDECIDED
-    if len(won["adaptive"]) == len(_RIVALS):
+    if len(won["strongest"]) == len(_RIVALS):
         verdict = "holds"
-    elif len(won["paper's"]) == len(_RIVALS) and lost["adaptive"]:
+    elif len(won["paper's"]) == len(_RIVALS) and lost["strongest"]:
         verdict = "holds under the paper's attack alone"
-    elif won["adaptive"]:
-        verdict = f"holds under comparison with {'; '.join(won['adaptive'])} alone"
-    elif lost["adaptive"] and len({*lost["adaptive"], *lost["paper's"]}) == len(_RIVALS):
+    elif won["strongest"]:
+        verdict = f"holds under comparison with {'; '.join(won['strongest'])} alone"
+    elif lost["strongest"] and len({*lost["strongest"], *lost["paper's"]}) == len(_RIVALS):
         verdict = "refuted"
     first = ", ".join(_shown(attacker.name, ours[attacker.key], attacker.digits, attacker.unit) for attacker in _BOTH)
     figure = f"ERIS+DSC: {_shown('accuracy', ours['accuracy'])}, {first}; {'; '.join(parts)}"
     chance = "".join(_chance(attacker, ours[attacker.key]) for attacker in _BOTH).strip()
-    return _about(results, _TABLE, says, verdict, figure, chance=chance, attacker="paper's, adaptive")
+    return _about(results, _TABLE, says, verdict, figure, chance=chance, attacker="paper's, strongest")
 
 
 def _pareto(results: Results) -> Claim:
@@ -388,13 +388,13 @@ def _pareto(results: Results) -> Claim:
             verdicts[attacker.name].append(attacker.fallen(leak) if same else "" if better is None else "open")
         parts.append(f"{strength}: {', '.join(shown)}")
     merged = {who: _together(found) for who, found in verdicts.items()}
-    verdict = _by_both(merged["paper's"], merged["adaptive"])
+    verdict = _by_both(merged["paper's"], merged["strongest"])
     if verdict == UNDECIDED and (
-        some := [strength for strength, found in zip(strengths, verdicts["adaptive"], strict=True) if found == "falls"]
+        some := [strength for strength, found in zip(strengths, verdicts["strongest"], strict=True) if found == "falls"]
     ):
         verdict = f"holds under {'; '.join(some)}"
-    chance = _chance(_ADAPTIVE, results.figure(name, panel.label, f"ERIS+LDP: {strengths[0]}", at, "auc")).strip()
-    return _about(results, name, says, verdict, "; ".join(parts), chance=chance, attacker="paper's, adaptive")
+    chance = _chance(_STRONGEST, results.figure(name, panel.label, f"ERIS+LDP: {strengths[0]}", at, "auc")).strip()
+    return _about(results, name, says, verdict, "; ".join(parts), chance=chance, attacker="paper's, strongest")
 
 
 def _together(verdicts: Sequence[str]) -> str:
@@ -482,8 +482,8 @@ Written by `eris reproduce claims` from cells that were run; nothing here is edi
 partition, initial model and coins), with Student's t interval over at least three folds, and a verdict needs the whole
 interval: utility is "the same" where it is less than {near:g} points of accuracy lower, leakage where it is less than
 {leaks:g} of AUC or {guesses:g} points of the paper's membership accuracy away; reconstruction "fails" where at most
-{fails:.0%} of pictures are recovered. The *adaptive* attack is the strongest registered one (docs/audit.md); the
-*paper's* looks at losses under what it saw, one round alone. Where the two disagree the adaptive one decides, and the
+{fails:.0%} of pictures are recovered. The *strongest* attack is the audit's default (docs/audit.md); the *paper's*
+looks at losses under what it saw, one round alone. Where the two disagree the strongest decides, and the
 verdict says so. What was run at which size, and every number: [tables](paper/tables.md).
 
 | claim | verdict | figure | chance | attacker | size, date |

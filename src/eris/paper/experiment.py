@@ -73,7 +73,7 @@ class Metric:
 
 ACCURACY = Metric("accuracy", "accuracy", "acc", "%")
 MIA = Metric("mia", "membership (paper's attack)", "mia", "%", chance=True)
-AUC = Metric("auc", "AUC (adaptive)", digits=3, chance=True)
+AUC = Metric("auc", "AUC (strongest)", digits=3, chance=True)
 BEST_ROUND = Metric("best_round", "best round", "round", digits=0)
 ROUGE = Metric("rouge1", "ROUGE-1", "rouge1", "%")
 LPIPS = Metric("lpips", "LPIPS", "lpips", digits=3)

@@ -9,7 +9,15 @@ from eris.report.headline import baseline_of
 from eris.report.markup import Markup, element
 from eris.report.plots import PlotLine, PlotPanel, Row, bars, curves, dots, timeline
 from eris.report.theme import SHAPES, series
-from eris.report.units import MISSING, format_bytes, format_count, format_percent, format_round_bytes, format_seconds
+from eris.report.units import (
+    MISSING,
+    format_bytes,
+    format_count,
+    format_counted,
+    format_percent,
+    format_round_bytes,
+    format_seconds,
+)
 
 __all__ = ["fault_section", "gallery", "legend", "rows_of"]
 
@@ -247,8 +255,8 @@ def fault_section(methods: Sequence[MethodFigures]) -> Markup | None:
 def _fault_figure(method: MethodFigures) -> Markup:
     faults = method.faults
     counts = (
-        f"{format_count(len(faults.lost))} shards lost, {format_count(len(faults.incomplete))} committed without some "
-        f"members, in {format_count(faults.verdicts)} rounds."
+        f"{format_counted(len(faults.lost), 'shard')} lost, {format_count(len(faults.incomplete))} committed without "
+        f"some members, in {format_counted(faults.verdicts, 'round')}."
     )
     late = ", ".join(f"peer {peer} ({times}×)" for peer, times in list(faults.late.items())[:_MOST_LISTED])
     words = [counts, " A lost shard keeps its coordinates where they were. Crosses: lost; rings: some members missing."]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eris.report.figures import MethodFigures
-from eris.report.units import format_percent, format_ratio
+from eris.report.units import format_counted, format_percent, format_ratio
 
 __all__ = ["baseline_of", "headline", "same_model"]
 
@@ -56,22 +56,27 @@ def _unfinished(methods: Sequence[MethodFigures]) -> str:
 def _progress(method: MethodFigures) -> str:
     if method.finished:
         reached = f" ({format_percent(method.final_accuracy)})" if method.final_accuracy is not None else ""
-        return f"{method.label} finished all {method.rounds} rounds{reached}"
-    planned = f" of {method.rounds_planned}" if method.rounds_planned else ""
+        return f"{method.label} finished {_all_rounds(method)}{reached}"
+    done = f"{method.rounds} of " if method.rounds_planned else ""
+    rounds = format_counted(method.rounds_planned or method.rounds, "round")
     reached = f" ({format_percent(method.final_accuracy)} so far)" if method.final_accuracy is not None else ""
-    return f"{method.label} finished {method.rounds}{planned} rounds{reached}"
+    return f"{method.label} finished {done}{rounds}{reached}"
+
+
+def _all_rounds(method: MethodFigures) -> str:
+    return "its one round" if method.rounds == 1 else f"all {format_counted(method.rounds, 'round')}"
 
 
 def _alone(method: MethodFigures) -> str:
-    members = f" with {method.members} members" if method.members else ""
-    share = method.largest_share
+    members = f" with {format_counted(method.members, 'member')}" if method.members else ""
+    share, rounds = method.largest_share, format_counted(method.rounds, "round")
     if method.rounds and method.faults.fruitless == method.rounds:
-        return f"{method.label} learned nothing: every shard was lost in all {method.rounds} rounds{members}."
+        return f"{method.label} learned nothing: every shard was lost in {_all_rounds(method)}{members}."
     seen = f"; no single observer saw more than {format_percent(share)} of an update in a round" if share else ""
     if method.final_accuracy is None:
-        return f"{method.label} finished {method.rounds} rounds{members}{seen}."
+        return f"{method.label} finished {rounds}{members}{seen}."
     reached = format_percent(method.final_accuracy)
-    return f"{method.label} reached {reached} accuracy in {method.rounds} rounds{members}{seen}."
+    return f"{method.label} reached {reached} accuracy in {rounds}{members}{seen}."
 
 
 def _compared(method: MethodFigures, baseline: MethodFigures) -> str:

@@ -16,7 +16,7 @@ from eris.report.overview import overview
 from eris.report.record import record
 from eris.report.results import MethodResult, read_run
 from eris.report.theme import STYLE
-from eris.report.units import format_count
+from eris.report.units import format_count, format_counted
 
 __all__ = ["SECTIONS", "Section", "render", "write_report"]
 
@@ -74,8 +74,8 @@ def _setting(result: MethodResult, methods: Sequence[MethodFigures]) -> str:
     trained = f"{model} on {data}" if model and data else model or data
     parts = [
         trained,
-        f"{first.members} members" if first.members else "",
-        f"{first.rounds_planned or first.rounds} rounds",
+        format_counted(first.members, "member") if first.members else "",
+        format_counted(first.rounds_planned or first.rounds, "round"),
         f"seed {first.seed}" if first.seed is not None else "",
     ]
     return " · ".join(part for part in parts if part)

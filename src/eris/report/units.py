@@ -14,6 +14,7 @@ __all__ = [
     "MISSING",
     "format_bytes",
     "format_count",
+    "format_counted",
     "format_percent",
     "format_points",
     "format_rate",
@@ -154,3 +155,12 @@ def format_count(count: float | None) -> str:
     if count is None or not _known(count):
         return MISSING
     return f"{count:,.0f}"
+
+
+def format_counted(count: int, noun: str) -> str:
+    """Write how many there are of what, in the plural unless it is one.
+
+    >>> format_counted(1, "round"), format_counted(30, "round"), format_counted(0, "shard")
+    ('1 round', '30 rounds', '0 shards')
+    """
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from eris.cli.exit_code import ExitCode
-from eris.cli.planning.notes import coalitions, make_table
+from eris.cli.planning.notes import SHARE_NOTE, coalitions, make_table
 from eris.cli.planning.request import Asked, describe, headline, scenario_of
 from eris.planner import Advice, Scenario, Target, advise
 from eris.planner.costs import finite
@@ -153,7 +153,7 @@ def _reasons(advice: Advice) -> list[str]:
         found.append(f"{count} aggregator{'' if count == 1 else 's'} would {why}.")
     if advice.scenario.keep < 1:
         found.append("Compression adds variance: `eris bounds` says what step it allows.")
-    return found
+    return [*found, SHARE_NOTE]
 
 
 def _list(names: list[str]) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from eris.cli.planning.notes import Notes, coalitions, make_table
+from eris.cli.planning.notes import SHARE_NOTE, Notes, coalitions, make_table
 from eris.cli.planning.request import Asked, describe, headline, scenario_of
 from eris.methods.masked import is_masked
 from eris.planner import METHODS, Bottleneck, Scenario, exposure, require_memory
@@ -53,7 +53,7 @@ def _print_costs(round: Scenario, costs: list[Cost]) -> None:
     notes = Notes()
     marks = {entry.method: _mark(entry, notes) for entry in costs}
     console.print(_bytes_table(costs, marks))
-    console.print(_other_table(round, costs))
+    console.print(_other_table(round, costs, notes.mark(f"Exposure: {SHARE_NOTE}")))
     notes.print(console)
     _print_relay(console, round, costs)
     _print_control(console, round)
@@ -92,8 +92,8 @@ def _bytes_table(costs: list[Cost], marks: dict[str, str]) -> Table:
     return table
 
 
-def _other_table(round: Scenario, costs: list[Cost]) -> Table:
-    table = make_table("Time, memory, exposure", "method", "time ≥", "waits for", "memory", "exposure", "to")
+def _other_table(round: Scenario, costs: list[Cost], mark: str) -> Table:
+    table = make_table(f"Time, memory, exposure {mark}", "method", "time ≥", "waits for", "memory", "exposure", "to")
     for entry in costs:
         memory = format_bytes(entry.memory)
         table.add_row(

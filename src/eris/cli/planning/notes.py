@@ -7,7 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Notes", "coalitions", "make_table"]
+__all__ = ["SHARE_NOTE", "Notes", "coalitions", "make_table"]
+
+SHARE_NOTE = "A share of an update is no measure of what it gives away: docs/audit.md."
 
 
 class Notes:

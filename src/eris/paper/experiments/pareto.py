@@ -60,13 +60,13 @@ _FEW = tuple(arm for arm in _ARMS if arm.label.endswith(("none", "σ = 0.1, C = 
 
 
 _SOME = ("none", "σ = 0.1, C = 2", "σ = 0.6, C = 1", "p = 0.001", "p = 0.01", "p = 0.05", "r = 4")
-_ADAPTIVE = ("FedAvg", "ERIS", "PriPrune: p = 0.01", "PriPrune: none")  # what the claim compares, and rows of Table 1
+_ATTACKED = ("FedAvg", "ERIS", "PriPrune: p = 0.01", "PriPrune: none")  # what the claim compares, and rows of Table 1
 
 
 def _small(arms: tuple[Treatment, ...]) -> Panel:
     """Return a panel with every third strength; trainings that Table 1 has too are shared with it."""
     some = tuple(
-        arm if arm.label.startswith(_ADAPTIVE) else replace(arm, options={"losses_only": True})
+        arm if arm.label.startswith(_ATTACKED) else replace(arm, options={"losses_only": True})
         for arm in arms
         if arm.label.endswith(_SOME)
     )

@@ -43,7 +43,7 @@ _LIGHT = ("LDP, ε = 1", "SoteriaFL, ε = 1", "PriPrune, p = 0.05", "PriPrune, p
 
 
 def _small(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
-    """Limit the adaptive attack to the smallest sample size, and to rows that a claim needs.
+    """Limit the strongest attack to the smallest sample size, and to rows that a claim needs.
 
     It takes ten times as long as the training, for Shatter fifty times, as every member has its own model there.
     """
