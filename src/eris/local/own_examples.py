@@ -35,7 +35,16 @@ _FEW = 8  # members whose samples are kept; a task keeps the tensors of more
 _RAGGED = "make all samples equally long, or pad them in a collate function: Federation(…, collate=…)"
 
 
-class Columns:
+class _NamelessExamples:
+    """Samples that do not say whom they come from."""
+
+    @property
+    def ids(self) -> None:
+        """None: the data do not say whom a sample comes from."""
+        return
+
+
+class Columns(_NamelessExamples):
     """A dictionary of arrays of one length."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
@@ -53,17 +62,12 @@ class Columns:
         targets = next((self._columns[name] for name in _TARGETS if name in self._columns), None)
         return targets if targets is not None and targets.ndim == 1 and targets.dtype.kind in "iub" else None
 
-    @property
-    def ids(self) -> None:
-        """None: the data do not say whom a sample comes from."""
-        return
-
     def take(self, indices: Indices) -> tuple[Any, Any]:
         """Return inputs and targets at these places."""
         return split_sample({name: column[indices] for name, column in self._columns.items()})
 
 
-class Items:
+class Items(_NamelessExamples):
     """Samples by number, batched on demand by `collate` (or by the data's own function, if it has one)."""
 
     by_batch = True
@@ -86,11 +90,6 @@ class Items:
         except (TypeError, ValueError):
             return None
         return labels if labels.ndim == 1 and labels.dtype.kind in "iub" and len(labels) == len(self) else None
-
-    @property
-    def ids(self) -> None:
-        """None: the data do not say whom a sample comes from."""
-        return
 
     def take(self, indices: Indices) -> tuple[Any, Any]:
         """Return inputs and targets at these places."""

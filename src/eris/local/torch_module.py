@@ -18,13 +18,13 @@ from blake3 import blake3
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from eris.errors import ConfigError
+from eris.errors import ConfigError, ModelError
 from eris.local.spec import ModelSpec, Role, TensorSpec, Vector
 from eris.local.torch_examples import Batch, Nest, mapped
 from eris.local.torch_objective import Objective
 from eris.local.torch_work import BufferPolicy, Precision
 
-__all__ = ["FlatModule", "one_thread", "spec_of", "tensors_of"]
+__all__ = ["FlatModule", "one_thread", "require_module", "spec_of", "tensors_of"]
 
 _FIRST_SCALE = 2.0**16  # of the loss in fp16
 _BUFFER_ROLES: dict[BufferPolicy, Role] = {"average": "buffer", "local": "local", "frozen": "frozen"}
@@ -192,6 +192,16 @@ class FlatModule:
             part = values[start : start + tensor.numel()]
             tensor.data.copy_(torch.from_numpy(part).view(tensor.shape))
             start += tensor.numel()
+
+
+def require_module(model: object) -> nn.Module:
+    """Return what a function made, provided that it is a network."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(
+            f"the function that makes the model returned {model!r:.40}, not a network",
+            fix="give a class or a function that returns a torch.nn.Module",
+        )
+    return model
 
 
 def _as_float32(module: nn.Module) -> nn.Module:

@@ -1,6 +1,7 @@
 """Compute each sample's own gradient: all together with vmap if the network allows it, otherwise one by one.
 
-Both are equal up to rounding; for a small network, vmap is four times as fast.
+Both are equal up to rounding; for a small network, vmap is four times as fast. Audits and tasks get the gradients
+themselves, as rows; `privacy/torch_sample_gradients.py` gets from here what its vmap and its loop need, and clips.
 """
 
 from __future__ import annotations

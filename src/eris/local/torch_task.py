@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from eris.errors import ConfigError, ModelError
+from eris.errors import ConfigError
 from eris.local.correction import Correction
 from eris.local.devices import device_of, make_repeatable
 from eris.local.dry_batch import check_dry_batch
@@ -41,7 +41,7 @@ from eris.local.torch_examples import (
 )
 from eris.local.torch_gradient import LocalGradient, gradient_of, mean_gradient
 from eris.local.torch_losses import Classification
-from eris.local.torch_module import FlatModule, one_thread
+from eris.local.torch_module import FlatModule, one_thread, require_module
 from eris.local.torch_objective import Objective, Score
 from eris.local.torch_optimizer import local_optimizer, round_steps
 from eris.local.torch_single_gradients import single_gradients
@@ -464,12 +464,7 @@ class TorchTask:
             model = self._factory()
         finally:
             torch.set_rng_state(before)
-        if not isinstance(model, torch.nn.Module):
-            raise ModelError(
-                f"the function that makes the model returned {model!r:.40}, not a network",
-                fix="give a class or a function that returns a torch.nn.Module",
-            )
-        return model
+        return require_module(model)
 
 
 class _AtWork:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from eris.config import concerning
-from eris.errors import ConfigError, ModelError
+from eris.errors import ConfigError
 from eris.registry import BUILT_IN, Lazy, Registry
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def model_by_name(name: str, **options: Any) -> torch.nn.Module:
             fix="correct the options in [model]",
             key="model.options",
         ) from error
-    return _require_module(model)
+    from eris.local.torch_module import require_module
+
+    return require_module(model)
 
 
 def builder_of(name: str) -> Callable[..., Any]:
@@ -95,14 +97,3 @@ def model_factory(name: str, **options: Any) -> ModelFactory:
     if ":" not in name and name not in MODELS and name not in PRETRAINED_KINDS:
         builder_of(name)  # raises, and lists the models there are
     return partial(model_by_name, name, **options)
-
-
-def _require_module(model: Any) -> torch.nn.Module:
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        raise ModelError(
-            f"the function that makes the model returned {model!r:.40}, not a network",
-            fix="give a class or a function that returns a torch.nn.Module",
-        )
-    return model

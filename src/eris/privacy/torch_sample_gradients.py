@@ -7,6 +7,10 @@
 | ``ghost`` | Opacus' norms without the gradients, then one backward pass with every loss scaled | one gradient |
 | ``loop`` | one sample after another | two gradients |
 
+`local/torch_single_gradients.py` computes the gradients of ``vmap`` and the samples of ``loop``; it also serves audits
+and tasks, which want the gradients themselves. Here only their clipped sum is wanted, so two of the ways never have
+them all at once, and a way that fails is refused instead of replaced by the loop.
+
 Which of them work depends on the network's layers (`way_of`). The loop works for every network, and the others are
 compared with it before the first round (`require_equal_norms`).
 

@@ -2,7 +2,8 @@
 
 An idle link costs a descriptor and no thread. Messages that are short and have arrived whole are handled by the loop
 itself; a long message, a handshake, or anything else that may block is handed to a thread, which is kept for the next
-such task. A link belongs to the loop, or to the thread it was handed to.
+such task. There are as many threads as links move at once, and no cap on them (`_Threads` says why, and what bounds
+their number). A link belongs to the loop, or to the thread it was handed to.
 """
 
 from __future__ import annotations
@@ -147,7 +148,18 @@ class LinkLoop:
 
 
 class _Threads:
-    """Threads that are created when none is free, and kept for a while."""
+    """Threads that are created when none is free, and kept for a while.
+
+    They have no cap, because they wait for each other. One that carries parts to an aggregator waits for the shard,
+    until all members have been heard there; those members' threads may be waiting for other aggregators. One that
+    serves an unmasker waits until other threads have received what the cut lacks. A task that queued for a thread
+    could be the one that all threads wait for, and the round would stand until its time is up.
+
+    Their number is bounded by what a peer has under way: one errand for each aggregator that it dials, one link for
+    each peer that dials in (for a few seconds two, if it dials again and the older one is still in use), and one
+    message to the coordinator for each shard that it cuts. Short errands dial four at a time (`DialTurns`). Incoming
+    handshakes have threads of their own, 64 at most (`LinkListener`).
+    """
 
     def __init__(self, name: str) -> None:
         self._name, self._lock, self._spare, self._closed = name, threading.Lock(), 0, False
