@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,24 @@ def test_those_who_are_turned_away_come_back_at_different_times() -> None:
                 time.sleep(0.005)
     first, pause = list(loop.put_off.values()), aggregator_client._FIRST_PAUSE
     assert max(first) - min(first) > pause / 2  # half to one and a half pauses are possible
+
+
+def test_a_machine_without_threads_delays_a_dial_and_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, dialled, tries = LinkLoop("test"), queue.Queue[int](), list[Any]()
+    monkeypatch.setattr(aggregator_client, "_LONGEST_PAUSE", 0.05)
+    hand_over = loop.hand_over
+
+    def sometimes(work: Any) -> None:
+        tries.append(work)
+        if len(tries) <= 2:
+            raise RuntimeError("can't start new thread")
+        hand_over(work)
+
+    monkeypatch.setattr(loop, "hand_over", sometimes)
+    dials = DialTurns(loop)
+    try:
+        for number in range(6):  # more than are dialled at a time
+            loop.post(partial(dials.go, partial(dialled.put, number)))
+        assert sorted(dialled.get(timeout=5.0) for _ in range(6)) == list(range(6))
+    finally:
+        loop.close()

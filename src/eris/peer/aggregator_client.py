@@ -549,7 +549,10 @@ class _Borrowed:
 
 
 class DialTurns:
-    """Lets a peer dial a few others at a time, so that a thousand peers do not all dial at once when a round begins."""
+    """Lets a peer dial a few others at a time, so that a thousand peers do not all dial at once when a round begins.
+
+    This is for errands whose messages are short. A long one has a thread of its own, which dials without waiting.
+    """
 
     def __init__(self, loop: LinkLoop) -> None:
         self._loop, self._under_way = loop, 0
@@ -562,8 +565,13 @@ class DialTurns:
 
     def _next(self) -> None:
         while self._waiting and self._under_way < _DIALS:
+            try:
+                self._loop.hand_over(partial(self._dial, self._waiting[0]))
+            except RuntimeError:  # this machine has no thread left
+                self._loop.at(time.monotonic() + _LONGEST_PAUSE, self._next)
+                return
             self._under_way += 1
-            self._loop.hand_over(partial(self._dial, self._waiting.popleft()))
+            self._waiting.popleft()
 
     def _dial(self, dial: Callable[[], None]) -> None:
         try:

@@ -124,7 +124,10 @@ class PeerLinks:
     def _tell_in_thread(self, outcome: Published | Withheld, round: int) -> None:
         """Tell the coordinator how a shard ended, so that the thread that cut it can keep serving others."""
         self._fault_points("cut", round=round)
-        self._loop.hand_over(partial(self._tell, outcome, round))
+        try:
+            self._loop.hand_over(partial(self._tell, outcome, round))
+        except RuntimeError:  # this machine has no thread left: others are served later, but the shard is not lost
+            self._tell(outcome, round)
 
     def _tell(self, outcome: Published | Withheld, round: int) -> None:
         try:
