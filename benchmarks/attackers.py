@@ -1,7 +1,8 @@
 """Is the default membership attack at least as strong as the reference in the tests? And which attack is the default?
 
     python benchmarks/attackers.py gate HASH [--out FOLDER] [--seeds 10]
-    python benchmarks/attackers.py tune [--out FOLDER]
+    python benchmarks/attackers.py tune [--out FOLDER] [--attacks NAME …] [--keep]
+    python benchmarks/attackers.py texts [--out FOLDER] [--keep]
     python benchmarks/attackers.py observers HASH [--out FOLDER] [--seeds 5]
     python benchmarks/attackers.py isolation HASH [--out FOLDER] [--seeds 10]
     python benchmarks/attackers.py differencing HASH [--out FOLDER] [--seeds 10]
@@ -24,10 +25,13 @@ the AUC and its 95 % t-interval over seeds; the gate is passed if on every view 
 ≥ −0.02. What it printed is kept in benchmarks/gate.json, which tests/audit/attacks/test_gate.py checks.
 
 `tune` is where choices are made: every registered attack, and the reference, on seeds 2 to 8 of the first two
-federations, broadcasts included. What it prints, the mean AUC of each attack, is in the package and says
-which attack is the audit's default:
+federations, broadcasts included. `texts` does so on texts: every attack that is possible there, on seeds 2 to 6 of
+small language models on synthetic texts (benchmarks/small_texts.py). With --keep, what they print, the mean AUC of each
+attack, goes into the package (src/eris/audit/attacks/tuning.json), where it says which attack is the audit's default;
+with --attacks, only these are measured and the others stay as they are. Where the default is not the strongest, on few
+coordinates in rounds of one step, is asked by
 
-    python benchmarks/attackers.py tune > src/eris/audit/attacks/tuning.json
+    python benchmarks/attackers.py tune --trainings "one step" --attacks whitened stacked --seeds 3
 
 `observers` asks what each observer learns under each defence with the default attack alone, on seeds from a hash:
 membership AUC, one-run ε and the model's accuracy, for the tables of docs/audit.md.
@@ -61,6 +65,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -88,13 +93,19 @@ from eris.view import View
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+sys.path.append(str(ROOT / "benchmarks"))
+from small_texts import SMALL_TEXTS, planted_texts  # noqa: E402
+
 from tests.audit.attacks.reference import StackedRegression  # noqa: E402
 
+TUNING_FILE = ROOT / "src" / "eris" / "audit" / "attacks" / "tuning.json"
 FROZEN = "ff26c31ed1d79095"  # digest of all settings below
 LEAST = -0.02  # that the lower limit may be
 TUNING_SEEDS = range(2, 9)
+TUNING_SEEDS_OF_TEXTS = range(2, 7)
 CHOSEN_ON = range(1, 9)  # the weights of `adaptive` on 1, all else on the tuning seeds
 RANDOM = {"1/50": 50, "1/200": 200}
+FEW = {"1/200": 200, "1/600": 600, "1/1000": 1000, "1/2000": 2000}  # 308 to 30 coordinates
 ENDS = math.inf  # when --minutes are over
 TIME_IS_UP = 75
 
@@ -121,6 +132,8 @@ TRAININGS = {
 }  # fmt: skip
 
 
+_FROM = {"server": "everything", "1 of 8": "aggregator", "broadcast": "broadcast"}
+TEXTS = {"texts": Training(SMALL_TEXTS, _FROM)}
 DEFENCES = {
     "plain shards": ("method=eris",),
     "DSC, p = 0.2": ("method=eris+dsc", "compression.keep=0.2"),
@@ -215,6 +228,12 @@ def settings(name: str, seed: int) -> Config:
     return trained(known[name], seed)
 
 
+def of_texts(seed: int) -> Config:
+    """Return the settings of the training on texts."""
+    config = load_config(changes=[*SMALL_TEXTS, f"seed={seed}"])
+    return with_defaults(config, config.methods[0])
+
+
 def trained(changes: Sequence[str], seed: int) -> Config:
     """Return the small preset with changes."""
     config = load_config(changes=[*SMALL, *changes, f"seed={seed}"])
@@ -276,6 +295,7 @@ class Looker:
         self.observer = Everything("server") if observer == "everything" else parse_observer(observer)
         self._names = {view: {attack.name: attack.name for attack in attacks}}
         self.attacks, self.padded = list(attacks), True
+        self.copies = any("copies" in attack.needs for attack in attacks)
         for part, one_of in parts.items():
             lesser = [OnPart(attack, part, one_of, seed) for attack in attacks]
             self._names[part] = {whole.name: attack.name for whole, attack in zip(attacks, lesser, strict=True)}
@@ -299,13 +319,26 @@ def gated(name: str, seed: int) -> dict[str, Any]:
     return measured(name, seed, lookers)
 
 
-def tuned(name: str, seed: int) -> dict[str, Any]:
+def tuned(name: str, seed: int, attacks: Sequence[str] = ()) -> dict[str, Any]:
     """Train once for tuning. Where no own value is seen the reference says nothing."""
-    known = [attack for attack in ATTACKS.values() if attack.needs <= {"gradients", "public"}]
+    known = [ATTACKS[name] for name in attacks or ATTACKS if ATTACKS[name].needs <= {"gradients", "public"}]
     observers = TRAININGS[name].observers
     lookers = [Looker(view, who, [*known, StackedRegression()], {}, seed) for view, who in observers.items()]
+    if name == "one step":  # where attacks change places
+        lookers.append(Looker("server", "everything", known, FEW, seed))
     if name == "shards":
         lookers.append(Looker("broadcast", "broadcast", known, {}, seed))
+    return measured(name, seed, lookers)
+
+
+def tuned_on_texts(name: str, seed: int) -> dict[str, Any]:
+    """Train once for tuning on texts; attacks on changed copies look apart, for with copies no gradient is built."""
+    known = list(ATTACKS.values())
+    lookers = [
+        Looker(view, who, [attack for attack in known if ("copies" in attack.needs) == copies], {}, seed)
+        for view, who in TEXTS[name].observers.items()
+        for copies in (False, True)
+    ]
     return measured(name, seed, lookers)
 
 
@@ -376,9 +409,13 @@ class Remembering:
 
 def prepared(name: str, seed: int) -> tuple[Config, PlantedTask, Composition]:
     """Return a training with its canaries, ready to run."""
-    config = settings(name, seed)
-    task: AuditableTask = build_task(config.model_dump(mode="json", exclude_none=True))
-    planted = plant_in(task, config.seed, most=64)
+    if name in TEXTS:
+        config = of_texts(seed)
+        planted = planted_texts(config)
+    else:
+        config = settings(name, seed)
+        task: AuditableTask = build_task(config.model_dump(mode="json", exclude_none=True))
+        planted = plant_in(task, config.seed, most=64)
     composition = compose(config, planted.task.spec, [planted.task.samples(m) for m in range(config.members)])
     return config, planted, composition
 
@@ -390,8 +427,10 @@ def measured(name: str, seed: int, lookers: Sequence[Looker]) -> dict[str, Any]:
     kept = f"{seed} {config.members} {config.data}" if config.methods == ("eris",) and name in SWEPT else ""
     public = Remembering(planted.public, "public", kept)
     planted = replace(planted, probe=Remembering(planted.probe, "canaries", kept), public=public)
+    shown = [planted if looker.copies else replace(planted, copies=None) for looker in lookers]
     audits = [
-        MembershipAudit(composition, planted, [looker.observer], views=1, attacks=looker.attacks) for looker in lookers
+        MembershipAudit(composition, each, [looker.observer], views=1, attacks=looker.attacks)
+        for looker, each in zip(lookers, shown, strict=True)
     ]
     for looker, audit in zip(lookers, audits, strict=True):
         for place in (place for places in audit.places[looker.observer] for place in places):
@@ -401,7 +440,8 @@ def measured(name: str, seed: int, lookers: Sequence[Looker]) -> dict[str, Any]:
         accuracy = json.loads((Path(folder) / "run" / "summary.json").read_text())["final_accuracy"]
     found: Figures = {}
     for looker, audit in zip(lookers, audits, strict=True):
-        found |= looker.figures(audit)
+        for view, figures in looker.figures(audit).items():
+            found[view] = found.get(view, {}) | figures
     seconds = round(time.process_time() - began, 1)  # of the processor
     return {"seed": seed, "training": name, "accuracy": accuracy, "views": found, "seconds": seconds}
 
@@ -520,21 +560,53 @@ def gate(out: Path, text: str, count: int, names: Sequence[str], workers: int) -
     return {"settings": digest(), "hash": text, "attack": STRONGEST, "seeds": seeds, "passed": passed, "views": views}
 
 
-def tune(out: Path, seeds: Sequence[int], names: Sequence[str], workers: int) -> dict[str, Any]:
-    """Compare all registered attacks where choices may be made."""
-    found = everywhere(out, tuned, names, seeds, workers)
-    views: dict[str, Any] = {}
-    for view in dict.fromkeys(view for one in found for view in one["views"]):
-        pairs = [one["views"][view] for one in found if view in one["views"]]
-        means = {attack: statistics.fmean(pair[attack]["auc"] for pair in pairs) for attack in pairs[0]}
-        views[view] = {attack: round(means[attack], 4) for attack in sorted(means, key=lambda a: -means[a])}
+def tune(
+    out: Path, seeds: Sequence[int], names: Sequence[str], workers: int, attacks: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Compare all registered attacks, or some, where choices may be made."""
+    out = out / "-".join(attacks)
+    out.mkdir(parents=True, exist_ok=True)
     return {
-        "command": "python benchmarks/attackers.py tune",
+        "command": "python benchmarks/attackers.py tune --keep",
         "settings": digest(),
         "seeds": list(seeds),
         "chosen_on": list(CHOSEN_ON),
-        "auc": views,
+        "auc": means(everywhere(out, partial(tuned, attacks=attacks), names, seeds, workers)),
     }
+
+
+def texts(out: Path, seeds: Sequence[int], names: Sequence[str], workers: int) -> dict[str, Any]:
+    """Compare all attacks that are possible on texts where choices may be made."""
+    return {
+        "command": "python benchmarks/attackers.py texts --keep",
+        "setting": "small language models on synthetic texts",
+        "seeds": list(seeds),
+        "auc": means(everywhere(out, tuned_on_texts, names, seeds, workers)),
+    }
+
+
+def means(found: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the mean AUC of every attack on every view, the strongest first."""
+    views: dict[str, dict[str, float]] = {}
+    for view in dict.fromkeys(view for one in found for view in one["views"]):
+        pairs = [one["views"][view] for one in found if view in one["views"]]
+        mean = {attack: statistics.fmean(pair[attack]["auc"] for pair in pairs) for attack in pairs[0]}
+        views[view] = {attack: round(mean[attack], 4) for attack in sorted(mean, key=lambda a: -mean[a])}
+    return views
+
+
+def keep(found: dict[str, Any], what: str, attacks: Sequence[str]) -> None:
+    """Put what `tune` or `texts` found into the package, and leave what the other one found.
+
+    If only some `attacks` were measured, those of the others stay.
+    """
+    before = json.loads(TUNING_FILE.read_text(encoding="utf-8"))
+    if attacks:
+        rows = {view: before["auc"][view] | measured for view, measured in found["auc"].items()}
+        ordered = {view: dict(sorted(row.items(), key=lambda pair: -pair[1])) for view, row in rows.items()}
+        found = before | {"auc": before["auc"] | ordered}
+    after = found | {"texts": before["texts"]} if what == "tune" else before | {"texts": found}
+    TUNING_FILE.write_text(json.dumps(after, indent=1) + "\n", encoding="utf-8")
 
 
 def observers(out: Path, text: str, count: int, names: Sequence[str], workers: int) -> dict[str, Any]:
@@ -652,20 +724,23 @@ def main() -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_subparsers(dest="what", required=True)
-    gating, tuning, looking, isolating, parting, padding, sweeping, _ = (
+    gating, tuning, reading, looking, isolating, parting, padding, sweeping, _ = (
         what.add_parser(name)
-        for name in ("gate", "tune", "observers", "isolation", "differencing", "pads", "sweeps", "digest")
+        for name in ("gate", "tune", "texts", "observers", "isolation", "differencing", "pads", "sweeps", "digest")
     )
     usually = {gating: 10, looking: 5, isolating: 10, parting: 10, padding: 12, sweeping: 3}
-    usually[tuning] = len(TUNING_SEEDS)
+    usually |= {tuning: len(TUNING_SEEDS), reading: len(TUNING_SEEDS_OF_TEXTS)}
     for command, count in usually.items():
         command.add_argument("--seeds", type=int, default=count)
     for command in (gating, looking, isolating, parting, padding, sweeping):
         command.add_argument("hash", help="what the seeds follow from, such as that of the commit that is measured")
+    tuning.add_argument("--attacks", nargs="+", choices=list(ATTACKS), default=[], help="only these")
+    for command in (tuning, reading):
+        command.add_argument("--keep", action="store_true", help="put it into the package's tuning.json")
     sweeping.add_argument("--plot", type=Path, help="a picture of it")
     small = list(TRAININGS)[:2]
     choices: dict[Any, Any] = {gating: TRAININGS, tuning: TRAININGS, looking: DEFENCES, sweeping: SWEEPS}
-    choices |= {padding: MASKED, isolating: ISOLATED, parting: DIFFERENCED}
+    choices |= {padding: MASKED, isolating: ISOLATED, parting: DIFFERENCED, reading: TEXTS}
     for command, known in choices.items():
         command.add_argument("--out", type=Path, default=Path("attackers") / command.prog.split()[-1])
         usual = small if command is tuning else list(known)
@@ -681,13 +756,18 @@ def main() -> None:
     chosen.out.mkdir(parents=True, exist_ok=True)
     global ENDS
     ENDS = time.monotonic() + 60 * chosen.minutes
-    if chosen.what != "tune":
+    if chosen.what == "tune":
+        seeds = TUNING_SEEDS[: chosen.seeds]
+        found = tune(chosen.out, seeds, chosen.trainings, chosen.workers, chosen.attacks)
+    elif chosen.what == "texts":
+        found = texts(chosen.out, TUNING_SEEDS_OF_TEXTS[: chosen.seeds], chosen.trainings, chosen.workers)
+    else:
         known = {"gate": gate, "observers": observers, "isolation": isolation, "pads": pads, "sweeps": sweeps}
         known["differencing"] = differencing
         measure = known[chosen.what]
         found = measure(chosen.out, chosen.hash, chosen.seeds, chosen.trainings, chosen.workers)
-    else:
-        found = tune(chosen.out, TUNING_SEEDS[: chosen.seeds], chosen.trainings, chosen.workers)
+    if getattr(chosen, "keep", False):
+        keep(found, chosen.what, getattr(chosen, "attacks", ()))
     if getattr(chosen, "plot", None) is not None:
         draw(found["sweeps"], chosen.plot)
     print(json.dumps(found, indent=1))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eris.audit import canaries
+from eris.audit import canaries, memory_need
 from eris.audit.canaries import plant_crafted, plant_in
 from eris.audit.membership_run import AuditedRun, AuditPlan, audit_method
 from eris.audit.memory_need import AuditMemory, require_memory
@@ -97,7 +97,7 @@ def test_an_audit_by_losses_alone_builds_no_gradient(tmp_path, monkeypatch):
 def test_the_command_says_what_it_takes_and_which_attack_is_best_without_gradients(invoke):
     few = [part for change in FEW for part in ("--set", change)]
     done = invoke("audit", "membership", *few, "--seeds", "1", "--views", "1", "--losses-only", "--out", "a")
-    assert "the best that builds no gradient" in done.output
+    assert "Attack: rmia, the best of 5 that build no gradient" in done.output
     assert "memory besides the training: about" in done.output
     one = [*few, "--seeds", "1", "--views", "1", "--json"]
     crafted = invoke("audit", "membership", *one, "--crafted", "--canaries", "8", "--out", "b")
@@ -116,6 +116,48 @@ def test_what_does_not_fit_is_refused_before_it_is_taken(tmp_path):
     with pytest.raises(ConfigError, match="losses-only"):
         require_memory(AuditMemory(gradients=1 << 60, updates=0, references=0))
     require_memory(AuditMemory(gradients=1, updates=1, references=1))
+
+
+@pytest.mark.parametrize("options", [("--losses-only",), ("--filler", "bert")])
+def test_what_contradicts_crafted_canaries_is_refused_by_name_before_anything_is_built(invoke, tmp_path, options):
+    one = ["--set", "data.name=no-such-data", "--crafted", *options, "--out", "none"]
+    with pytest.raises(ConfigError, match=rf"{options[0]}.*leave out {options[0]}"):
+        invoke("audit", "membership", *one)
+    assert not (tmp_path / "none").exists()
+
+
+def test_crafted_canaries_take_little_memory_before_it_is_asked_for(tmp_path, monkeypatch):
+    """The length of their gradients is taken from public ones, which must not be held all at once."""
+    built = []
+
+    def counted(self, member, model, usual=LogisticTask.sample_gradients):
+        built.append(self.samples(member))
+        return usual(self, member, model)
+
+    config = load_config(changes=FEW)
+    task = build_task(config.model_dump(mode="json", exclude_none=True))
+    public = canaries.public_samples(task)
+    start = task.initial(canaries.initial_seed(config.seed))
+    whole = np.linalg.norm(public.sample_gradients(0, start), axis=1).mean()
+    monkeypatch.setattr(LogisticTask, "sample_gradients", counted)
+    monkeypatch.setattr(canaries, "_CHUNK_BYTES", 4 * task.spec.n_trainable * 7)
+    monkeypatch.setattr(memory_need, "_available", lambda: 0)
+    with pytest.raises(ConfigError, match="are free"):
+        AuditedRun(config, tmp_path / "none", AuditPlan(AGGREGATOR, ("whitened",), views=1, canaries=8, crafted=True))
+    assert max(built) == 7
+    assert sum(built) == public.samples(0)
+    planted = plant_crafted(task, config, most=4)
+    assert np.linalg.norm(planted.probe.sample_gradients(0, start), axis=1) == pytest.approx([whole] * 4, rel=1e-5)
+
+
+def test_crafted_canaries_count_whichever_attack_listens(tmp_path):
+    """Members train on them, so they take memory even if no attack asks for a gradient."""
+    plan = AuditPlan(AGGREGATOR, ("loss",), heard=("loss",), views=1, canaries=8, crafted=True)
+    config = load_config(changes=FEW)
+    n = AuditedRun(config, tmp_path / "loss", plan).task.spec.n_trainable
+    for crafted, rows in ((True, 2 * 8), (False, 0)):
+        run = AuditedRun(config, tmp_path / str(crafted), replace(plan, crafted=crafted))
+        assert run.memory_need.gradients == 4 * n * rows
 
 
 def test_a_correction_is_made_once_however_often_it_is_asked_for():

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eris.audit.attack import CanaryProbe, Observation
-from eris.audit.attacks.by_name import ATTACKS, attacks_on, offered, require
+from eris.audit.attacks.by_name import (
+    ATTACKS,
+    STRONGEST,
+    TUNING_ON_TEXTS,
+    attacks_on,
+    best_attack,
+    choice_of,
+    offered,
+    require,
+)
 from eris.audit.canaries import plant_in
 from eris.audit.observer import parse_observer
 from eris.audit.text_copies import MaskFiller, NextFiller, SpanFiller, filler_of, gaps, perturbed, perturbed_copies
@@ -73,13 +82,17 @@ def news(count):
     return Dataset("made-up-news", "made up", (), split, split)
 
 
-def summarising(folder, encoder, language, *changes, method="fedavg"):
+def task_on_news(language):
     data = news(MEMBERS * 12)
-    task = torch_task(
+    return torch_task(
         data, divide(data, MEMBERS, public_root(0)), "language-model",
         {"source": language, "article": 6, "summary": 8, "generate": 0},
         work=LocalWork(optimizer="adam", lr=0.01, batch="full", epochs=8), test_samples=2,
     )  # fmt: skip
+
+
+def summarising(folder, encoder, language, *changes, method="fedavg"):
+    task = task_on_news(language)
     config = load_config(changes=[f"members={MEMBERS}", "rounds=3", "workers=1", f"method={method}", *changes])
     problem = plant_in(task, config.seed)
     return play(
@@ -184,14 +197,61 @@ def test_trained_texts_fall_further(tmp_path, encoder, language):
     audited = summarising(tmp_path, encoder, language)
     server = parse_observer("server")
     audit = audited.audit("server")
-    found = {name: audit.result(server, name, tosses=99).figures["auc"] for name in ("spv", "loss", "paper")}
-    assert found["spv"].value > 0.8
-    assert found["loss"].value > 0.8
+    found = {
+        name: audit.result(server, name, tosses=99).figures["auc"]
+        for name in ("spv", "loss", "calibrated", "lira", "rmia", "paper")
+    }
+    assert all(found[name].value > 0.8 for name in ("spv", "loss", "calibrated", "lira"))
     assert found["spv"].p_value <= 0.02
-    assert {attack.name for attack in attacks_on(audited.problem)} == {"loss", "calibrated", "paper", "spv"}
+    allowed = {attack.name for attack in attacks_on(audited.problem)}
+    assert allowed == {"loss", "calibrated", "lira", "rmia", "paper", "spv"}
     for name in ("adaptive", "dot"):
         with pytest.raises(ConfigError, match="use one of"):
             require(ATTACKS[name], offered(audited.problem))
+
+
+def test_on_texts_the_best_attack_is_the_best_on_texts_that_is_allowed(language):
+    """Chosen on tuning seeds of texts, where the order is another than on pictures."""
+    free = plant_in(task_on_news(language), 1)
+    light = replace(free, gradients=False)
+    perturbed = replace(free, copies=free.probe)
+    alone = replace(light, public=None)
+    assert free.texts
+    assert not replace(free, crafted=True).texts  # a crafted canary is none
+    for problem in (free, light, perturbed, alone):
+        allowed = [attack.name for attack in attacks_on(problem)]
+        best = best_attack(problem)
+        assert best in allowed
+        views = TUNING_ON_TEXTS.auc.values()
+        assert max(allowed, key=lambda name: sum(view[name] for view in views)) == best
+        assert f"{best}, the best of {len(allowed)}" in choice_of(best, problem)
+        assert "on tuning seeds 2 to 6 of small language models on synthetic texts" in choice_of(best, problem)
+    assert "that build no gradient on" in choice_of(best_attack(perturbed), perturbed)
+    assert set(TUNING_ON_TEXTS.auc) == {"server", "1 of 8", "broadcast"}
+    assert all(set(view) == set(ATTACKS) for view in TUNING_ON_TEXTS.auc.values())
+
+
+def test_the_command_on_texts_takes_their_best_attack_and_says_how_it_was_chosen(
+    invoke, monkeypatch, tmp_path, encoder, language
+):
+    monkeypatch.setattr("eris.audit.membership_run.build_task", lambda config: task_on_news(language))
+    changes = ("method=eris", f"members={MEMBERS}", f"aggregators={MEMBERS}", "rounds=1", "evaluate_every=1")
+    settings = [part for change in changes for part in ("--set", change)]
+    one = [*settings, "--seeds", "1", "--views", "1", "--copies", "2", "--filler", encoder]
+    done = invoke("audit", "membership", *one, "--out", "a")
+    assert done.exit_code == 0
+    (trial,) = json.loads((tmp_path / "a" / "membership.json").read_text())["trials"]
+    light = [name for name, attack in ATTACKS.items() if "gradients" not in attack.needs]
+    best = TUNING_ON_TEXTS.best_of(light)
+    assert STRONGEST not in light
+    assert [result["attack"] for result in trial["results"]] == [best, "paper"]
+    assert f"Attack: {best}, the best of {len(light)} that build no gradient on tuning seeds" in done.output
+    assert trial["choice"] in " ".join(done.output.split())
+    # The same without gradients, said twice: changed copies are there for whom they are for.
+    both = invoke("audit", "membership", *one, "--losses-only", "--attack", "spv", "--out", "b", "--json")
+    (trial,) = json.loads(both.stdout)["trials"]
+    assert [result["attack"] for result in trial["results"]] == ["spv", "paper"]
+    assert "choice" not in trial
 
 
 def test_the_score_is_the_difference_of_two_variations(tmp_path, encoder, language):

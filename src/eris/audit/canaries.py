@@ -52,6 +52,7 @@ Coins = NDArray[np.bool_]
 
 _MOST_PUBLIC = 300
 _PUBLIC_BYTES = 1 << 29  # limit for the public samples' gradients: a large model gets fewer samples
+_CHUNK_BYTES = 1 << 24  # of gradients that are built before anybody has said how much memory an audit takes
 _MOST_TOGETHER = 512  # canaries of all members whose gradients are held at once
 _LEAST = 4  # with fewer, the top or bottom third of the guesses is empty
 
@@ -95,7 +96,14 @@ class PlantedTask:
     canaries: Canaries
     copies: AuditableTask | None = None  # perturbed copies of the probe's samples, where texts are attacked
     gradients: bool = True  # whether gradients of single samples may be built
+    crafted: bool = False  # whether the canaries are gradients, so that training holds one member's at a time
     public: AuditableTask | None = None  # public samples of the same kind, as if they were one member's
+
+    @property
+    def texts(self) -> bool:
+        """Whether the canaries are texts with summaries."""
+        split = getattr(getattr(self.probe, "pool", None), "split", None)
+        return not self.crafted and getattr(split, "summaries", None) is not None
 
     @property
     def held_together(self) -> bool:
@@ -207,7 +215,7 @@ class _Directions:
             words = self._seed.child("crafted", member).words(-(-self.count * self._n // 64))
             signs = np.unpackbits(words.view(np.uint8), count=self.count * self._n).reshape(self.count, self._n)
             step = np.float32(self._length / np.sqrt(self._n))
-            self._member, self._kept = member, step * (2 * signs.astype(np.float32) - 1)
+            self._member, self._kept = member, np.where(signs.view(bool), step, -step)
         return self._kept
 
 
@@ -277,12 +285,18 @@ def plant_crafted(task: AuditableTask, config: Config, *, most: int) -> PlantedT
     kept = tuple(np.arange(task.samples(member)) for member in range(task.members))
     crafted = cast(AuditableTask, CraftedTask(task, config, directions, coins))
     probe = cast(AuditableTask, _CraftedProbe(task, directions))
-    return PlantedTask(crafted, probe, Canaries(places, coins, kept), public=public)
+    return PlantedTask(crafted, probe, Canaries(places, coins, kept), crafted=True, public=public)
 
 
 def _length(config: Config, task: AuditableTask, public: AuditableTask) -> float:
-    """Return the length of a crafted gradient: the clipping bound, or the public gradients' mean length."""
+    """Return the length of a crafted gradient: the clipping bound, or the public gradients' mean length.
+
+    Gradients are built a few at a time, since nobody has asked yet whether there is memory for all of them.
+    """
     if config.privacy.unit == "sample" and config.privacy.clip:
         return config.privacy.clip
-    gradients = public.sample_gradients(0, task.initial(initial_seed(config.seed)))
-    return float(np.linalg.norm(gradients, axis=1).mean())
+    model, count = task.initial(initial_seed(config.seed)), public.samples(0)
+    some = max(1, _CHUNK_BYTES // (4 * task.spec.n_trainable))
+    parts = [np.arange(start, min(start + some, count)) for start in range(0, count, some)]
+    lengths = [np.linalg.norm(public.restricted([part]).sample_gradients(0, model), axis=1) for part in parts]
+    return float(np.concatenate(lengths).mean())

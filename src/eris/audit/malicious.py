@@ -12,30 +12,33 @@ it.
 **Fishing.** The output unit of one class is pushed so far down that no picture is classified as it. The gradient of
 its row then comes from that class's pictures alone; how far that is so is reported as a cosine.
 
-Chance is the same figure on the honest model. With `shards.replicas = 2` the second aggregator of a shard signs a
-different mean, so the shard is lost for that round and the model stays honest there: that row is the baseline by
-construction.
+Chance is the same figure on the honest model. `shards.replicas = 2` is played with the real roles (`false_mean`): the
+liar's statement differs from that of the shard's other aggregator, and what the liar is sent in the next round is what
+it reads. There it holds two shards instead of one, its own and the one that it averages a second time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.audit.false_mean import FalseMeanRound
 from eris.audit.intervals import mean_over_seeds
 from eris.audit.json_file import write_json
-from eris.compose import initial_seed
+from eris.compose import Composition, compose, initial_seed
 from eris.config import Config, load_config
 from eris.errors import InputError
 from eris.local.spec import Vector
+from eris.local.task import LocalResult
 from eris.methods import with_defaults
 from eris.seeds import Seed, private_root, public_root
-from eris.shards.plan import Coordinates, contiguous, scattered
+from eris.shards.plan import ShardPlan, contiguous, scattered
 from eris.tasks import build_task
 
 __all__ = ["DEFENCES_AGAINST_LIES", "SMALL_MALICIOUS", "FalseMean", "audit_malicious", "planted_traps"]
@@ -46,7 +49,7 @@ SMALL_MALICIOUS = (
 )  # fmt: skip
 DEFENCES_AGAINST_LIES: dict[str, tuple[str, ...]] = {
     "none": (),
-    "second aggregator": (),
+    "second aggregator": ("shards.replicas=2",),
     "5 local steps": ("local.epochs=5",),
     "noise, ε = 10 a sample": ("method=eris+ldp", "privacy.unit=sample", "privacy.clip=1.0", "privacy.epsilon=10"),
     "masked sum": (),
@@ -56,12 +59,15 @@ NOTES = (
     "alone (cosine above 0.999); low and high are Student's t over seeds. Read: the share of such a picture's pixels "
     "that the aggregator sees",
     "honest mean: the same figures without a false mean, which is chance",
-    "second aggregator (shards.replicas = 2): it signs a different mean, so the shard is lost and the model stays "
-    "honest there",
+    "second aggregator (shards.replicas = 2): played with the real roles. `dropped` is the share of the shards with a "
+    "false mean that the round ended without; the liar holds two shards, and reads what it is sent in the next round; "
+    "`honest` is what the same aggregator isolates after a round in which it told the truth",
     "masked sum: the aggregator sees only the sum of all members' updates, so a batch is all members' samples together",
     "fishing: the attacker pushes down the bias of one class; the figure is the cosine between that class's output row "
     "and the row that the class's samples alone would give",
 )
+
+Seen = NDArray[np.bool_]  # of all trainable coordinates, or of the first layer's rows
 
 _TRAPPED = 0.999
 _PUSH = 40.0  # how far the logit of a class is moved down
@@ -124,11 +130,13 @@ def _result(case: FalseMean, found: Sequence[dict[str, float]]) -> dict[str, Any
     for name in ("isolated", "fishing"):
         values = [one[name] for one in found]
         figures[name] = mean_over_seeds(values) if len(values) > 1 else {"value": values[0], "low": None, "high": None}
+    others = [name for name in ("dropped", "honest") if name in found[0]]
     return {
         "plan": case.plan,
         "defence": case.defence if case.lies else "honest mean",
         **figures,
         "read": float(np.mean([one["read"] for one in found])),
+        **{name: float(np.mean([one[name] for one in found])) for name in others},
     }
 
 
@@ -137,18 +145,38 @@ def _played(case: FalseMean, changes: Sequence[str], aggregators: int, seed: int
     config = load_config(changes=chosen)
     config = with_defaults(config, config.methods[0])
     scene = _Scene(config, case, aggregators)
-    lies = case.lies and case.defence != "second aggregator"
-    trapped = scene.model.copy()
-    if lies:
-        planted_traps(trapped[scene.first], scene.seen_first, scene.biases, scene.public, scene.batch, scene.seed)
-    isolated = scene.isolated(scene.update(trapped))
-    fished = scene.model.copy()
-    if lies:
-        fished[scene.output_bias.start + scene.target] -= _PUSH
+    if config.shards.replicas == 2:
+        return _played_by_roles(scene, _with_peers(config, case, aggregators, scene))
+    seen = scene.seen
+    trapped, fished = (scene.trapped(scene.model, seen), scene.fished(scene.model)) if case.lies else [scene.model] * 2
     return {
-        "isolated": isolated,
-        "read": float(scene.seen_first.any(axis=1).sum() and scene.seen_first[scene.seen_first.any(axis=1)].mean()),
+        "isolated": scene.isolated(scene.update(trapped), seen),
+        "read": scene.share_read(seen),
         "fishing": scene.fishing(fished),
+    }
+
+
+def _with_peers(config: Config, case: FalseMean, aggregators: int, scene: _Scene) -> Composition:
+    """Return the method with a peer for every aggregator; those that are more than the members train like these."""
+    peers = max(config.members, aggregators)
+    shards = config.shards.model_copy(update={"plan": case.plan})
+    many = config.model_copy(update={"members": peers, "aggregators": aggregators, "shards": shards})
+    return compose(many, scene.spec, [scene.batch] * peers)
+
+
+def _played_by_roles(scene: _Scene, made: Composition) -> dict[str, float]:
+    """Play both lies with the real roles: each by whoever aggregates the shard that it is about."""
+    play = partial(FalseMeanRound.play, made, scene.model, scene.trained)
+    trap = play(scene.trapped, shard=scene.shard_of_first_layer)
+    fish = play(lambda model, _: scene.fished(model), shard=scene.shard_of_target)
+    truth = play(None, shard=scene.shard_of_first_layer)
+    told = len(trap.told) + len(fish.told)
+    return {
+        "isolated": scene.isolated(trap.read, trap.seen),
+        "honest": scene.isolated(truth.read, truth.seen),
+        "read": scene.share_read(trap.seen),
+        "fishing": scene.fishing(fish.model),
+        "dropped": (len({*trap.lost} & {*trap.told}) + len({*fish.lost} & {*fish.told})) / told,
     }
 
 
@@ -166,7 +194,7 @@ class _Scene:
         self._config, self._summed = config, case.defence == "masked sum"
         self.seed = public_root(config.seed).child("malicious")
         self.model = self._task.initial(initial_seed(config.seed))
-        spec = self._task.spec
+        spec = self.spec = self._task.spec
         names = list(spec.slices)
         weights = [name for name in names if name.endswith("weight")]
         if len(weights) < 2 or not isinstance(spec.slices[weights[0]], slice):
@@ -181,24 +209,55 @@ class _Scene:
         self.batch, self.target = len(self.pictures), int(self.labels[0])
         held_out = self._task.held_out(300).examples(0)[0]
         self.public = np.asarray(held_out).reshape(len(held_out), -1).astype(np.float64)
-        self._own = _shard(spec.n_trainable, aggregators, case.plan, self.seed, self.first)
-        seen = np.zeros(spec.n_trainable, bool)
-        seen[self._own] = True
-        self.seen_first = seen[self.first].reshape(len(self.biases), -1)
+        drawn = _plan(spec.n_trainable, aggregators, case.plan, self.seed)
+        self.seen = np.zeros(spec.n_trainable, bool)
+        self.seen[drawn.coordinates(self.shard_of_first_layer(drawn))] = True
+
+    def shard_of_first_layer(self, plan: ShardPlan) -> int:
+        """Return the shard that has most of the first layer."""
+        owners = plan.owners_of(np.arange(self.first.start, self.first.stop))
+        return int(np.bincount(owners, minlength=plan.shards).argmax())
+
+    def shard_of_target(self, plan: ShardPlan) -> int:
+        """Return the shard with the output bias that fishing is about."""
+        return int(plan.owners_of(np.array([self.output_bias.start + self.target]))[0])
+
+    def trapped(self, model: Vector, seen: Seen) -> Vector:
+        """Return the model with traps in what the aggregator decides."""
+        found = model.copy()
+        planted_traps(found[self.first], self._rows(seen), self.biases, self.public, self.batch, self.seed)
+        return found
+
+    def fished(self, model: Vector) -> Vector:
+        """Return the model with one class pushed down."""
+        found = model.copy()
+        found[self.output_bias.start + self.target] -= _PUSH
+        return found
+
+    def share_read(self, seen: Seen) -> float:
+        """Return the share of a row's entries that are read, over the rows of which any are."""
+        rows = self._rows(seen)
+        some = rows.any(axis=1)
+        return float(rows[some].mean()) if some.any() else 0.0
+
+    def _rows(self, seen: Seen) -> Seen:
+        """Return what is seen of the first layer, units × inputs."""
+        return np.asarray(seen[self.first].reshape(len(self.biases), -1), bool)
 
     def update(self, model: Vector) -> Vector:
         """Return the update of which the aggregator sees its part: one member's, or the sum of all."""
         members = range(self._config.members) if self._summed else range(1)
-        updates = [self._trained(member, model) for member in members]
+        updates = [self.trained(member, model).update for member in members]
         return cast(Vector, np.sum(updates, axis=0))
 
-    def isolated(self, update: Vector) -> float:
+    def isolated(self, update: Vector, seen: Seen) -> float:
         """Return the share of pictures that are isolated: the visible part of some row is proportional to them."""
-        rows = update[self.first].reshape(self.seen_first.shape)
+        visible = self._rows(seen)
+        rows = update[self.first].reshape(visible.shape)
         found: set[int] = set()
-        for row, seen in zip(rows, self.seen_first, strict=True):
-            if seen.sum() > 1 and np.abs(row[seen]).max() > 0:
-                cosines = np.abs(_cosines(row[seen], self.pictures[:, seen]))
+        for row, own in zip(rows, visible, strict=True):
+            if own.sum() > 1 and np.abs(row[own]).max() > 0:
+                cosines = np.abs(_cosines(row[own], self.pictures[:, own]))
                 if cosines.max() > _TRAPPED:
                     found.add(int(cosines.argmax()))
         return len(found) / self.batch
@@ -224,10 +283,12 @@ class _Scene:
         ]
         return cast(Vector, np.sum(parts, axis=0))
 
-    def _trained(self, member: int, model: Vector) -> Vector:
+    def trained(self, peer: int, model: Vector) -> LocalResult:
+        """Return what a peer sends; one that is more than the members there are trains as one of them does."""
+        member = peer % self._config.members
         seed = private_root(self._config.seed, member)
-        result = self._task.train(member, model, self._task.memory(member), round=0, seed=seed)
-        return cast(Vector, result.update)
+        result: LocalResult = self._task.train(member, model, self._task.memory(member), round=0, seed=seed)
+        return result
 
 
 def planted_traps(
@@ -262,19 +323,8 @@ def planted_traps(
         rows[unit, own] = (loud * direction + shift * mean).astype(np.float32)
 
 
-def _shard(n: int, aggregators: int, plan: str, seed: Seed, first: slice) -> Coordinates:
-    """Return the coordinates of the shard that has most of the first layer.
-
-    Args:
-        n: trainable coordinates.
-        aggregators: how many shards they are divided into.
-        plan: contiguous or random.
-        seed: of a random plan.
-        first: where the first layer's weights lie.
-    """
-    drawn = contiguous(n, aggregators) if plan == "contiguous" else scattered(n, aggregators, seed.child("plan"))
-    owners = drawn.owners_of(np.arange(first.start, first.stop))
-    return drawn.coordinates(int(np.bincount(owners, minlength=aggregators).argmax()))
+def _plan(n: int, aggregators: int, plan: str, seed: Seed) -> ShardPlan:
+    return contiguous(n, aggregators) if plan == "contiguous" else scattered(n, aggregators, seed.child("plan"))
 
 
 def _cosines(vector: Vector, rows: NDArray[Any]) -> NDArray[np.float64]:

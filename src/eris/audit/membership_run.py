@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.atomic_file import write_atomically
-from eris.audit.attacks.by_name import attack_by_name, offered, require
+from eris.audit.attacks.by_name import BEST, attack_by_name, best_attack, choice_of, offered, require
 from eris.audit.canaries import AuditableTask, PlantedTask, plant_crafted, plant_in, public_samples
 from eris.audit.intervals import mean_over_seeds
 from eris.audit.json_file import write_json
@@ -75,17 +75,29 @@ class AuditPlan:
     """What to measure in a training: who observes, with which attacks and which canaries."""
 
     observers: tuple[Observer, ...]
-    attacks: tuple[str, ...]  # the reported ones
+    attacks: tuple[str, ...]  # the reported ones; `best`: the strongest that the task allows
     heard: tuple[str, ...] = ()  # the ones that run and can be reported later; empty: all that the task allows
     canaries: int = 64  # at most, for each member
     views: int = 8  # at most, places from which an observer looks at a member
     masks_known: bool = False  # whether the attacker knows what each member kept under independent masks
     tosses: int = 1000  # of the coins, for the chance level
-    filler: str = ""  # a local model that perturbs texts; with it, only attacks on losses are made
+    filler: str = ""  # a local model that perturbs texts; with it, no gradients are built either
     copies: int = 10  # perturbed copies of each text
     crafted: bool = False  # canaries with gradients unlike any sample's, instead of samples
     losses_only: bool = False  # never build a gradient
     coins: Literal["fair", "equal"] = "fair"  # of canaries: tossed one by one, or half of them in (the paper's text)
+
+    def __post_init__(self) -> None:
+        if self.crafted and self.losses_only:
+            raise ConfigError(
+                "--crafted plants canaries that are gradients, and --losses-only builds none",
+                fix="leave out --losses-only, or audit natural samples without --crafted",
+            )
+        if self.crafted and self.filler:
+            raise ConfigError(
+                "--filler changes words, but the canaries that --crafted plants are no texts",
+                fix="leave out --filler, or audit the texts themselves without --crafted",
+            )
 
     @property
     def listening(self) -> dict[str, Any]:
@@ -112,7 +124,7 @@ def finished_audit(folder: Path, attacks: tuple[str, ...]) -> AuditPlan | None:
     facts = json.loads((folder / _MARK).read_text(encoding="utf-8"))
     observers = tuple(parse_observer(text) for text in facts.pop("observers"))
     heard = facts["attacks"]
-    if deaf := [name for name in attacks if name not in heard]:
+    if deaf := [name for name in attacks if name not in (*heard, BEST)]:
         raise ConfigError(
             f"attack {deaf[0]} did not observe this training, only {', '.join(heard)} did",
             fix=f"audit again with --attack {deaf[0]}, or with --all-attacks",
@@ -129,8 +141,11 @@ class AuditedRun:
     """
 
     def __init__(self, config: Config, folder: Path, plan: AuditPlan) -> None:
-        self.config, self.folder, self._plan = config, folder, plan
+        self.config, self.folder = config, folder
         self._planted: PlantedTask = _planted(config, plan)
+        best = best_attack(self._planted)
+        self.choice = choice_of(best, self._planted) if BEST in plan.attacks else ""
+        self._plan = plan = _named(plan, best)
         for name in plan.attacks:
             require(attack_by_name(name), offered(self._planted))
         samples = [self._planted.task.samples(member) for member in range(config.members)]
@@ -215,6 +230,15 @@ class AuditedRun:
         self.finished = True
 
 
+def _named(plan: AuditPlan, best: str) -> AuditPlan:
+    """Return the plan with the name of the attack that `best` stands for."""
+
+    def named(attacks: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(best if name == BEST else name for name in attacks))
+
+    return replace(plan, attacks=named(plan.attacks), heard=named(plan.heard))
+
+
 def _planted(config: Config, plan: AuditPlan) -> PlantedTask:
     task = build_task(config.model_dump(mode="json", exclude_none=True))
     if not hasattr(task, "sample_gradients"):
@@ -223,8 +247,8 @@ def _planted(config: Config, plan: AuditPlan) -> PlantedTask:
         return plant_crafted(cast(AuditableTask, task), config, most=plan.canaries)
     equally = {"equally": plan.coins == "equal"}
     planted = plant_in(cast(AuditableTask, task), config.seed, fold=config.data.fold, most=plan.canaries, **equally)
-    if plan.losses_only:
-        return replace(planted, gradients=False, public=public_samples(cast(AuditableTask, task), gradients=False))
+    if plan.losses_only or plan.filler:
+        planted = replace(planted, gradients=False, public=public_samples(cast(AuditableTask, task), gradients=False))
     if not plan.filler:
         return planted
     from eris.audit.text_copies import filler_of, perturbed_copies
@@ -242,6 +266,7 @@ class MethodAudit:
     seed: int
     accuracy: float | None
     results: list[MembershipResult] = field(repr=False)  # one for each observer and attack
+    choice: str = ""  # which attack `best` stood for, and how it was chosen
 
     def plain(self) -> dict[str, Any]:
         """Return plain data."""
@@ -249,6 +274,7 @@ class MethodAudit:
             "method": self.method,
             "seed": self.seed,
             "accuracy": self.accuracy,
+            **({"choice": self.choice} if self.choice else {}),
             "results": [result.plain() for result in self.results],
         }
 
@@ -433,7 +459,8 @@ def audit_method(
         _pass_over(audited, listeners)
     else:
         _train(audited, config, listeners, stopped)
-    return MethodAudit(config.methods[0], config.seed, audited.summary.get("final_accuracy"), audited.results())
+    accuracy = audited.summary.get("final_accuracy")
+    return MethodAudit(config.methods[0], config.seed, accuracy, audited.results(), audited.choice)
 
 
 def _opened(job: _Job) -> AuditedRun:

@@ -51,11 +51,12 @@ def memory_need(planted: PlantedTask, composition: Composition, places: int, *, 
         gradients: whether any attack needs gradients.
     """
     n, members = composition.recipe.spec.n_trainable, planted.task.members
-    canaries = max((len(own) for own in planted.canaries.places), default=0)
-    if planted.held_together:
-        canaries = planted.canaries.count
+    own = max((len(places) for places in planted.canaries.places), default=0)
+    canaries = planted.canaries.count if planted.held_together else own
     public = planted.public.samples(0) if planted.public is not None else 0
     rows = 2 * (canaries + public) if gradients and planted.gradients and planted.copies is None else 0
+    if planted.crafted:  # members train on them, whichever attack listens; a member's replace the last one's
+        rows = max(rows, 2 * own)
     shifts = any(isinstance(transform, Shift) for transform in composition.recipe.chain.transforms)
     kept = (3 if shifts else 0) + (2 if composition.config.local.keep_state else 0)
     return AuditMemory(_VALUE * n * rows, _VALUE * n * (members + 2), _VALUE * n * kept * places)
@@ -67,7 +68,7 @@ def require_memory(need: AuditMemory) -> None:
     if available is not None and need.total > available:
         raise ConfigError(
             f"the audit needs {need} of memory besides the training, but only {_sized(available)} are free",
-            fix="use --losses-only, fewer --views, or fewer --canaries",
+            fix="use fewer --canaries or fewer --views; natural samples can do with --losses-only",
         )
 
 

@@ -90,6 +90,35 @@ def test_a_hash_that_is_no_commit_of_this_history_is_refused(attackers):
     attackers.require_commit(printed["hash"])
 
 
+def test_what_is_kept_of_one_comparison_leaves_the_others(attackers, monkeypatch, tmp_path):
+    path = tmp_path / "tuning.json"
+    monkeypatch.setattr(attackers, "TUNING_FILE", path)
+    path.write_text(json.dumps({"seeds": [2], "auc": {"server": {"a": 0.9}}, "texts": {"auc": 1}}))
+    attackers.keep({"seeds": [3], "auc": {"server": {"b": 0.95}}}, "tune", ["b"])
+    assert json.loads(path.read_text()) == {
+        "seeds": [2], "auc": {"server": {"b": 0.95, "a": 0.9}}, "texts": {"auc": 1},
+    }  # fmt: skip
+    attackers.keep({"seeds": [3], "auc": {"server": {"a": 0.8}}}, "tune", [])
+    attackers.keep({"auc": 2}, "texts", [])
+    assert json.loads(path.read_text()) == {
+        "seeds": [3], "auc": {"server": {"a": 0.8}}, "texts": {"auc": 2},
+    }  # fmt: skip
+
+
+def test_small_texts_are_those_of_their_seed_and_only_gaps_are_filled(attackers):
+    pytest.importorskip("transformers")
+    one, again, other = (attackers.planted_texts(attackers.of_texts(seed)) for seed in (2, 2, 3))
+    assert one.texts
+    assert one.task.pool.split.summaries == again.task.pool.split.summaries != other.task.pool.split.summaries
+    copies = one.copies.pool.split.summaries
+    assert copies == again.copies.pool.split.summaries
+    texts = [one.probe.pool.split.summaries[place] for member in range(8) for place in one.probe.places(member)]
+    for number, text in enumerate(texts):
+        for copy in copies[4 * number : 4 * number + 4]:
+            pairs = list(zip(text.split(), copy.split(), strict=True))
+            assert 8 <= sum(a == b for a, b in pairs) <= 12  # about 30 % of twelve words were hidden
+
+
 def test_points_of_several_sweeps_with_the_same_settings_are_trained_once(attackers):
     views = [view for part in attackers.SWEPT.values() for view in part.observers]
     assert len(views) == len(set(views))

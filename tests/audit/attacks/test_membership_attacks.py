@@ -121,6 +121,21 @@ def test_it_is_at_least_as_strong_as_the_reference(tmp_path):
     assert np.mean(differences) > 0
 
 
+def test_the_stacked_attack_agrees_with_the_one_that_was_written_on_its_own(audited):
+    """Both follow one description; they share no code."""
+    found = scores(audited, "aggregator", (ATTACKS["stacked"], StackedRegression()))
+    for ours, reference in zip(*found.values(), strict=True):
+        assert np.corrcoef(ours, reference)[0, 1] > 0.999
+        assert ours == pytest.approx(reference, abs=0.03)
+
+
+def test_a_mean_with_others_tells_the_stacked_attack_something_too(audited):
+    assert auc(scores(audited, "broadcast", (ATTACKS["stacked"],))["stacked"], audited) > 0.6
+    silent = [replace(event, values=0 * event.values) if isinstance(event, Sent) else event for event in audited.events]
+    for found in scores(audited, "aggregator", (ATTACKS["stacked"],), events=silent)["stacked"]:
+        assert np.array_equal(found, np.full(16, 0.5))
+
+
 def test_rounds_that_say_nothing_do_not_drown_those_that_do(audited):
     """The reference weighs all rounds alike and is lost; ours sees by the residual that a round does not fit."""
     generator = np.random.default_rng(3)
@@ -155,7 +170,7 @@ def test_a_member_that_sends_zeros_tells_nothing(audited):
 
 def test_the_default_is_the_best_on_the_tuning_seeds_and_reported_seeds_are_others():
     known = [name for name in ATTACKS if all(name in view for view in TUNING.auc.values())]
-    assert {"whitened", "lira", "rmia", "adaptive", "paper", "loss"} <= set(known)
+    assert {"whitened", "stacked", "lira", "rmia", "adaptive", "paper", "loss"} <= set(known)
     assert max(known, key=lambda name: sum(view[name] for view in TUNING.auc.values())) == STRONGEST
     assert set(TUNING.other_seeds(1, 10)).isdisjoint({*TUNING.seeds, *TUNING.chosen_on})
     assert list(TUNING.other_seeds(100, 2)) == [100, 101]

@@ -8,6 +8,7 @@ cosine     the cosine of the update and the canary's gradient
 regression the canary's weight when the update is written as a sum of all canaries' gradients
 adaptive   calibrated, cosine and regression together
 whitened   the canary's expected coin in such a regression, with what public samples explain taken off
+stacked    the same with all rounds in one regression: stronger on sixty coordinates or fewer in rounds of one step
 lira       how far the confidence in the canary is from that under other members' models
 rmia       the share of public samples that the canary's likelihood ratio beats
 spv        how much training raised a text's likelihood above that of perturbed copies (SPV-MIA)
@@ -15,7 +16,7 @@ paper      −ℓ under xᵗ with the visible values applied as sent: scaled, an
 ========== =============================================================================================
 
 >>> sorted(ATTACKS)
-['adaptive', 'calibrated', 'cosine', 'dot', 'lira', 'loss', 'paper', 'regression', 'rmia', 'spv', 'whitened']
+['adaptive', 'calibrated', 'cosine', 'dot', 'lira', 'loss', 'paper', 'regression', 'rmia', 'spv', 'stacked', 'whitened']
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ import numpy as np
 
 from eris.audit.attack import MembershipAttack, Memory, Need, Observation
 from eris.audit.attacks.losses import LikelihoodRatio, RelativeRatio
-from eris.audit.attacks.tuning import load_tuning
+from eris.audit.attacks.stacked_regression import StackedRegression
+from eris.audit.attacks.tuning import Tuning, load_tuning
 from eris.audit.attacks.whitened_regression import WhitenedRegression
 from eris.audit.canaries import PlantedTask
 from eris.audit.scoring import Scores, standardised
@@ -37,11 +39,15 @@ from eris.registry import Registry
 
 __all__ = [
     "ATTACKS",
+    "BEST",
     "STRONGEST",
     "TUNING",
+    "TUNING_ON_TEXTS",
     "SignalAttack",
     "attack_by_name",
     "attacks_on",
+    "best_attack",
+    "choice_of",
     "offered",
     "register_attack",
     "require",
@@ -86,6 +92,7 @@ class SignalAttack:
 
 _KNOWN: tuple[MembershipAttack, ...] = (
     WhitenedRegression(),
+    StackedRegression(),
     LikelihoodRatio(),
     RelativeRatio(),
     SignalAttack("adaptive", {"calibrated": 0.5, "cosine": 0.5, "regression": 2.0}),
@@ -98,7 +105,9 @@ ATTACKS: Registry[MembershipAttack] = Registry(
     {attack.name: attack for attack in _KNOWN},
     refuses=lambda thing: "" if hasattr(thing, "score") and hasattr(thing, "needs") else "it has no score and needs",
 )
+BEST = "best"  # stands for the strongest attack that a task allows
 TUNING = load_tuning()
+TUNING_ON_TEXTS = load_tuning("texts")
 STRONGEST = TUNING.best_of([attack.name for attack in _KNOWN])  # on the tuning seeds; figures are taken on others
 
 
@@ -110,25 +119,49 @@ def register_attack(attack: MembershipAttack) -> None:
 def attack_by_name(name: str, *, losses_only: bool = False) -> MembershipAttack:
     """Return the attack of that name or path `module:name`.
 
-    `best` is the strongest attack, with `losses_only` the strongest that builds no gradient.
+    `best` is the strongest attack on pictures, with `losses_only` the strongest that builds no gradient. What is
+    strongest on a task that is at hand, `best_attack` knows.
     """
-    if name != "best":
+    if name != BEST:
         return ATTACKS.find(name)
     light = [attack.name for attack in _KNOWN if not attack.needs & {"gradients", "copies"}]
     return ATTACKS.find(TUNING.best_of(light) if losses_only else STRONGEST)
 
 
 def offered(planted: PlantedTask) -> frozenset[Need]:
-    """Return what a task offers to attacks; with perturbed texts only those, as the model is too large for more."""
-    if planted.copies is not None:
-        return frozenset({"copies"})
-    found = {"gradients": planted.gradients, "public": planted.public is not None}
-    return frozenset(need for need in get_args(Need) if found.get(need))
+    """Return what a task offers to attacks; with perturbed texts no gradients, as the model is too large for them."""
+    perturbed = planted.copies is not None
+    found = {
+        "gradients": planted.gradients and not perturbed,
+        "copies": perturbed,
+        "public": planted.public is not None,
+    }
+    return frozenset(need for need in get_args(Need) if found[need])
 
 
 def attacks_on(planted: PlantedTask) -> list[MembershipAttack]:
     """Return every registered attack whose needs a task meets."""
     return [attack for attack in ATTACKS.usable().values() if attack.needs <= offered(planted)]
+
+
+def best_attack(planted: PlantedTask) -> str:
+    """Return the name of the strongest attack that a task allows, chosen on the tuning seeds (texts have their own)."""
+    return _tuning_of(planted).best_of([attack.name for attack in attacks_on(planted)])
+
+
+def choice_of(name: str, planted: PlantedTask) -> str:
+    """Say in words how `best_attack` came to this attack."""
+    tuning = _tuning_of(planted)
+    among, known = tuning.compared([attack.name for attack in attacks_on(planted)]), tuning.compared(list(ATTACKS))
+    which = ""
+    if len(among) < len(known):
+        which = " that this audit allows" if "gradients" in offered(planted) else " that build no gradient"
+    what = f"the best of {len(among)}{which} on tuning seeds {tuning.among}"
+    return f"{name}, {what} (mean AUC there {tuning.mean(name):.2f})"
+
+
+def _tuning_of(planted: PlantedTask) -> Tuning:
+    return TUNING_ON_TEXTS if planted.texts else TUNING
 
 
 def require(attack: MembershipAttack, available: Collection[Need]) -> None:

@@ -1,6 +1,8 @@
 """How the attacks did on the tuning seeds, on which the best one was chosen and no figure is reported.
 
-tuning.json holds the mean AUC of every registered attack on every view; `benchmarks/attackers.py tune` writes it.
+tuning.json holds the mean AUC of every registered attack on every view: of the small preset, which
+`benchmarks/attackers.py tune` measures, and of small language models on synthetic texts (`benchmarks/attackers.py
+texts`), since attacks are not equally strong on pictures and on texts.
 """
 
 from __future__ import annotations
@@ -22,6 +24,12 @@ class Tuning:
     seeds: tuple[int, ...]  # on which the attacks were compared
     chosen_on: tuple[int, ...]  # these and all others on which anything was chosen
     auc: dict[str, dict[str, float]] = field(repr=False)  # view → attack → mean over the seeds
+    setting: str = "the small preset"  # what was trained
+
+    @property
+    def among(self) -> str:
+        """The seeds and the setting, in words."""
+        return f"{min(self.seeds)} to {max(self.seeds)} of {self.setting}"
 
     def mean(self, attack: str) -> float:
         """Return an attack's mean AUC over the views."""
@@ -29,8 +37,11 @@ class Tuning:
 
     def best_of(self, attacks: Collection[str]) -> str:
         """Return the attack with the highest mean AUC, among those that were compared on every view."""
-        compared = [attack for attack in attacks if all(attack in view for view in self.auc.values())]
-        return max(compared, key=self.mean)
+        return max(self.compared(attacks), key=self.mean)
+
+    def compared(self, attacks: Collection[str]) -> list[str]:
+        """Return those of the attacks that were compared on every view."""
+        return [attack for attack in attacks if all(attack in view for view in self.auc.values())]
 
     def other_seeds(self, first: int, count: int) -> range:
         """Return `count` consecutive seeds from `first` on, or from above every seed that anything was chosen on."""
@@ -38,7 +49,9 @@ class Tuning:
         return range(first, first + count)
 
 
-def load_tuning() -> Tuning:
-    """Load the tuning.json of this package."""
+def load_tuning(part: str = "") -> Tuning:
+    """Load the tuning.json of this package, or the part of it that is about something else: `texts`."""
     found = json.loads(Path(__file__).with_name("tuning.json").read_text(encoding="utf-8"))
-    return Tuning(found["command"], tuple(found["seeds"]), tuple(found["chosen_on"]), found["auc"])
+    chosen = found[part] if part else found
+    more = {"setting": chosen["setting"]} if "setting" in chosen else {}
+    return Tuning(chosen["command"], tuple(chosen["seeds"]), tuple(found["chosen_on"]), chosen["auc"], **more)

@@ -48,9 +48,20 @@ def malicious(
     notes = (
         "Isolated: pictures of a batch that one row shows alone. Read: the share of their pixels that was read.\n"
         "Fishing: how much of one class's output row is that class's alone (cosine). Chance: honest mean.\n"
-        f"95 %: Student's t over {seeds} seeds.\nresults: {folder / 'malicious.json'}"
+        f"{_dropped(results)}95 %: Student's t over {seeds} seeds.\nresults: {folder / 'malicious.json'}"
     )
     show(_table(results), notes)
+
+
+def _dropped(results: Sequence[dict[str, Any]]) -> str:
+    """Say what became of false means that another aggregator contradicted, and what an honest one had read there."""
+    played = [result for result in results if "dropped" in result]
+    shares = ", ".join(f"{result['dropped']:.0%} ({result['plan']})" for result in played)
+    honest = ", ".join(f"{result['honest']:.0%} ({result['plan']})" for result in played)
+    return (
+        f"Second aggregator: of the shards with a false mean {shares} were dropped.\n"
+        f"The same aggregator, holding the same two shards, isolates {honest} when it is honest.\n"
+    )
 
 
 def _table(results: Sequence[dict[str, Any]]) -> ResultsTable:

@@ -105,7 +105,7 @@ def membership(
     from eris.audit.observer import parse_observer
     from eris.audit.plots import plot_membership
 
-    folder, asked = out or stamped_folder(), attacks(attack, losses_only=losses_only)
+    folder, asked = out or stamped_folder(), attacks(attack)
     if (
         source is not None
         and not (changes or observer or (seeds or 1) > 1)
@@ -147,7 +147,7 @@ def membership(
         typer.echo(json.dumps({"path": str(folder), "over_seeds": together, "trials": plain}))
         return
     notes = membership_footnotes(together or plain, folder / "membership.json", picture)
-    which = _which(attack, asked[0])
+    which = "".join(f"Attack: {choice}.\n" for choice in dict.fromkeys(trial.choice for trial in trials) if choice)
     table = membership_table(together or plain, "method", "method")
     show(table, f"{which}{runs_footnote(plain, together)}\n{notes}")
 
@@ -162,17 +162,3 @@ def _memory_note(*, visible: bool) -> Callable[[AuditMemory], None]:
         said.add(str(need))
 
     return say
-
-
-def _which(attack: str, name: str) -> str:
-    """Say which attack `best` stands for, and how it was chosen."""
-    if attack != "best":
-        return ""
-    from eris.audit.attacks.by_name import ATTACKS, STRONGEST, TUNING
-
-    others = sum(other in next(iter(TUNING.auc.values())) for other in ATTACKS)
-    what = f"the best of {others}" if name == STRONGEST else "the best that builds no gradient"
-    return (
-        f"Attack: {name}, {what} on tuning seeds {min(TUNING.seeds)} to {max(TUNING.seeds)} of the "
-        f"small preset (mean AUC there {TUNING.mean(name):.2f}).\n"
-    )

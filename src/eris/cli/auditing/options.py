@@ -39,7 +39,7 @@ AttackName = Annotated[
     str,
     typer.Option(
         "--attack",
-        help="best (of all that were compared on tuning seeds), whitened, lira, rmia, adaptive, or one score alone: "
+        help="best (on tuning seeds, of all that are possible), whitened, stacked, lira, rmia, adaptive, or one score: "
         "loss, calibrated, dot, cosine, regression, spv, paper.",
     ),
 ]
@@ -79,11 +79,11 @@ def _settings_in(folder: Path) -> Path:
     )
 
 
-def attacks(name: str, *, losses_only: bool = False) -> tuple[str, ...]:
-    """Return the attack asked for, and the paper's for comparison."""
-    from eris.audit.attacks.by_name import attack_by_name
+def attacks(name: str) -> tuple[str, ...]:
+    """Return the attack asked for, and the paper's for comparison; what `best` is, is decided with the task at hand."""
+    from eris.audit.attacks.by_name import BEST, attack_by_name
 
-    return tuple(dict.fromkeys(attack_by_name(each, losses_only=losses_only).name for each in (name, "paper")))
+    return tuple(dict.fromkeys(each if each == BEST else attack_by_name(each).name for each in (name, "paper")))
 
 
 def stamped_folder() -> Path:
