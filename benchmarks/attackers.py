@@ -48,7 +48,8 @@ would make of them without their pads; and what it has of plain shards. All four
 
 `sweeps` asks the points of `eris audit sweep` (aggregators, collusion, compression, blocks, rotation) in the same way.
 
-Each seed leaves a file in FOLDER for each training; whoever stops it goes on there.
+Each seed leaves a file in FOLDER for each training; whoever stops it goes on there. Set OMP_NUM_THREADS=1: on a busy
+machine several threads of the linear algebra wait for each other, and take twenty times the processor time.
 """
 
 from __future__ import annotations
@@ -158,6 +159,13 @@ DEFENCES |= {
     "larger, 40 members, masked shards": ("method=eris+masked", *_LARGER, *_FORTY),
     "larger, 40 members, masked, shares of noise, ε = 10 a member": (*_SHARES, *_FORTY, "privacy.epsilon=10"),
 }
+DEFENCES |= {  # of other people, behind a server
+    "FedAvg, PriPrune, p = 0.1": ("method=priprune", "options.priprune.prune=0.1"),
+    "FedAvg, top-k, 10 %": ("method=fedavg+compression", "compression.compressor=top_k", "compression.keep=0.1"),
+    "FedAvg, QSGD, 16 levels": (
+        "method=fedavg+compression", "compression.compressor=qsgd_max", "compression.options={levels=16}",
+    ),
+}  # fmt: skip
 MASKED = {
     "masked shards": ("method=eris+masked",), "masked DSC": ("method=eris+dsc+masked", "compression.keep=0.2"),
 }  # fmt: skip
