@@ -15,7 +15,7 @@ from eris.events import Listener, RunEnded
 __all__ = ["Map", "in_processes", "side_by_side"]
 
 _Job = TypeVar("_Job", bound=tuple[Any, ...])
-_Any = TypeVar("_Any")
+_Item = TypeVar("_Item")
 _Done = TypeVar("_Done")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -43,7 +43,7 @@ def side_by_side(
 class Map(Protocol):
     """Python's `map`, or one whose work is done in other processes."""
 
-    def __call__(self, work: Callable[[_Any], _Done], jobs: Iterable[_Any], /) -> Iterable[_Done]:
+    def __call__(self, work: Callable[[_Item], _Done], jobs: Iterable[_Item], /) -> Iterable[_Done]:
         """Yield what `work` makes of each job, in their order."""
         ...
 

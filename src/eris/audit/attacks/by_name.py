@@ -119,8 +119,8 @@ def register_attack(attack: MembershipAttack) -> None:
 def attack_by_name(name: str, *, losses_only: bool = False) -> MembershipAttack:
     """Return the attack of that name or path `module:name`.
 
-    `best` is the strongest attack on pictures, with `losses_only` the strongest that builds no gradient. What is
-    strongest on a task that is at hand, `best_attack` knows.
+    `best` is the strongest attack on pictures, with `losses_only` the strongest that builds no gradient; for a task
+    that is at hand, ask `best_attack`.
     """
     if name != BEST:
         return ATTACKS.find(name)

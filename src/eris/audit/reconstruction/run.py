@@ -117,26 +117,26 @@ def audit_reconstruction(
     """
     notice = notice or _silent
     works = list(_works(plan, notice))
-    paths = {work.job.name: out / "pictures" / f"{work.job.name}.npz" for work in works}
-    found = {work.job.name: scores for work in works if (scores := kept(paths[work.job.name], work.job)) is not None}
-    left = [work for work in works if work.job.name not in found]
-    results_of_left = iter(each(_do, left))
-    for work in left:
-        job = work.job
-        notice(len(found), len(works), f"{job.defence}, {job.attack}, {job.mode}")
-        found[job.name] = next(results_of_left)
-        paths[job.name].parent.mkdir(parents=True, exist_ok=True)
-        keep(paths[job.name], job, found[job.name])
+    paths = [out / "pictures" / f"{work.job.name}.npz" for work in works]
+    found = [kept(path, work.job) for path, work in zip(paths, works, strict=True)]
+    left = [number for number, scores in enumerate(found) if scores is None]
+    results = iter(each(_do, [works[number] for number in left]))
+    for done, number in enumerate(left, start=len(works) - len(left)):
+        job = works[number].job
+        notice(done, len(works), f"{job.defence}, {job.attack}, {job.mode}")
+        found[number] = scores = next(results)
+        paths[number].parent.mkdir(parents=True, exist_ok=True)
+        keep(paths[number], job, scores)
     notice(len(works), len(works), "done")
-    entries = [ScoredJob(work.job, found[work.job.name]) for work in works]
+    entries = [ScoredJob(work.job, scores) for work, scores in zip(works, found, strict=True) if scores is not None]
     config = plan.defences[0].config
-    results = summarise(entries, other_pictures(config, plan.candidates))
+    summary = summarise(entries, other_pictures(config, plan.candidates))
     settings = {defence.label: defence.config.model_dump(mode="json") for defence in plan.defences}
     facts = {"settings": settings, "rounds": plan.rounds, "notes": NOTES}
     write_json(
-        out / "reconstruction.json", {**facts, "results": results, "found": [entry.plain() for entry in entries]}
+        out / "reconstruction.json", {**facts, "results": summary, "found": [entry.plain() for entry in entries]}
     )
-    return ReconstructionReport(results, entries)
+    return ReconstructionReport(summary, entries)
 
 
 def _silent(done: int, total: int, what: str) -> None:
